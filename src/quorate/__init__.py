@@ -1,0 +1,18 @@
+"""Draws from Bayesian posteriors over many machines, without waiting for the slowest."""
+
+from importlib.metadata import version
+
+from quorate.api import SimulationSummary, simulate
+from quorate.errors import BadInputError, QuorateError
+from quorate.subposterior import GaussianSubposteriors, gaussian_mean_model, paper_subposteriors
+
+__version__ = version("quorate")
+__all__ = [
+    "BadInputError",
+    "GaussianSubposteriors",
+    "QuorateError",
+    "SimulationSummary",
+    "gaussian_mean_model",
+    "paper_subposteriors",
+    "simulate",
+]

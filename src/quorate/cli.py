@@ -1,0 +1,244 @@
+"""The command line: parses, calls, prints."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from quorate.api import SimulationSummary, simulate
+from quorate.coding import CODES
+from quorate.errors import QuorateError
+from quorate.experiments.reproduce import AveragedCurve, reproduce
+from quorate.experiments.specs import FIGURES, READINGS, Experiment, experiment
+from quorate.latency import Dying, LatencyModel, Slowed, parse_dead, parse_latency, parse_slow
+from quorate.schemes import SCHEMES
+
+_PATIENCE = 2.0  # seconds before a progress bar shows
+_out = Console()
+_err = Console(stderr=True)
+
+
+class Commands(click.Group):
+    """Commands whose errors are one line on standard error and exit code 2."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except QuorateError as error:
+            raise click.UsageError(str(error)) from None
+
+
+@click.group(cls=Commands)
+@click.version_option(package_name="quorate")
+def main() -> None:
+    """Bayesian posteriors over many machines, without waiting for the slowest."""
+
+
+@main.command("reproduce")
+@click.argument("figure", type=click.Choice(list(FIGURES)))
+@click.option(
+    "--reading",
+    type=click.Choice(list(READINGS)),
+    default="text",
+    show_default=True,
+    help="What the paper says, or what its authors' scripts do.",
+)
+@click.option("--realisations", type=int, default=50, show_default=True, metavar="Z")
+@click.option(
+    "--cov-ridge",
+    type=float,
+    default=10.0,
+    show_default=True,
+    metavar="X",
+    help="σ² on every covariance estimate.",
+)
+@click.option(
+    "--precision-ridge",
+    type=float,
+    metavar="Y",
+    help="σ² on D̂ of C-CMC.  [default: the scripts', 0.5 for fig3, 2 for fig4]",
+)
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder to write to.  [default: results/FIGURE-READING]",
+)
+def reproduce_command(
+    figure: str,
+    reading: str,
+    realisations: int,
+    cov_ridge: float,
+    precision_ridge: float | None,
+    seed: int,
+    out: Path | None,
+) -> None:
+    """Draw a figure of the paper again: fig3 has 5 workers, fig4 has 40."""
+    spec = experiment(
+        figure,
+        reading,
+        realisations=realisations,
+        seed=seed,
+        cov_ridge=cov_ridge,
+        precision_ridge=precision_ridge,
+    )
+    with Patience(f"{figure}, {reading}") as patience:
+        curves = reproduce(spec, patience.report)
+    from quorate.experiments.output import write  # matplotlib is slow to import
+
+    paths = write(spec, curves, out or Path("results") / f"{figure}-{reading}")
+    _out.print(_winners(spec, curves))
+    _out.print("Written: " + ", ".join(str(path) for path in paths), soft_wrap=True)
+
+
+@main.command("simulate")
+@click.option("--scheme", required=True, metavar="|".join(SCHEMES))
+@click.option("--workers", type=int, required=True, metavar="K")
+@click.option("--redundancy", type=int, default=1, show_default=True, metavar="R")
+@click.option("--draws", type=int, default=100, show_default=True, metavar="L")
+@click.option(
+    "--latency",
+    default="pareto:0.1,1.2",
+    show_default=True,
+    metavar="MODEL:…",
+    help="pareto:MEAN,TAIL_INDEX, exponential:MEAN, shifted-exponential:SHIFT,MEAN or "
+    "trace:FILE; means are per draw.",
+)
+@click.option("--slow", metavar="NxF", help="N workers, drawn by the seed, are F times slower.")
+@click.option("--dead", metavar="N[@T]", help="N workers are dead from the start, or from time T.")
+@click.option(
+    "--code",
+    default="grouped",
+    show_default=True,
+    metavar="|".join(CODES),
+    help="Gradient code of the coded scheme.",
+)
+@click.option(
+    "--per-draw",
+    is_flag=True,
+    help="Each draw takes a time of its own, rather than each batch of R.",
+)
+@click.option("--realisations", type=int, default=100, show_default=True, metavar="Z")
+@click.option("--cov-ridge", type=float, default=10.0, show_default=True, metavar="X")
+@click.option("--precision-ridge", type=float, metavar="Y", help="[default: K / cov-ridge]")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def simulate_command(
+    scheme: str,
+    workers: int,
+    redundancy: int,
+    latency: str,
+    slow: str | None,
+    dead: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Time a scheme in virtual time, over many realisations."""
+    model = _cluster(latency, slow, dead)
+    with Patience(f"{scheme}, {workers} workers") as patience:
+        summary = simulate(
+            scheme, workers, redundancy, latency=model, progress=patience.report, **options
+        )
+    if summary.redundancy != redundancy:
+        _err.print(f"note: {scheme} gives each shard to one worker, so --redundancy is 1 here")
+    if as_json:
+        click.echo(json.dumps(summary.as_json()))
+    else:
+        _out.print(_described(summary))
+
+
+def _cluster(latency: str, slow: str | None, dead: str | None) -> LatencyModel:
+    model = parse_latency(latency)
+    if slow is not None:
+        model = Slowed(model, *parse_slow(slow))
+    if dead is not None:
+        model = Dying(model, *parse_dead(dead))
+    return model
+
+
+def _described(summary: SimulationSummary) -> Table:
+    table = Table(
+        title=f"{summary.scheme}, {summary.workers} workers, redundancy "
+        f"{summary.redundancy}, {summary.draws} draws",
+        show_header=False,
+    )
+    rows = {
+        "time to all draws, median": _number(summary.median),
+        "90 % of runs": _number(summary.p90),
+        "99 % of runs": _number(summary.p99),
+        "runs that never finish": f"{summary.share_unfinished:.1%}",
+        "error at the end, mean": "–" if summary.error is None else _number(summary.error),
+        "draws no global draw uses": f"{summary.wasted_share:.1%}",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _winners(spec: Experiment, curves: list[AveragedCurve]) -> Table:
+    """Errors at a few times, the smallest of each in bold."""
+    from quorate.experiments.output import TABLE_TIMES, best
+
+    table = Table(
+        title=f"{spec.figure.title}: mean error, reading “{spec.reading.name}”",
+        caption=f"smallest in bold; {spec.realisations} realisations, seed {spec.seed}, "
+        f"ridges {spec.cov_ridge:g} and {spec.precision_ridge:g}",
+    )
+    table.add_column("scheme")
+    table.add_column("r")
+    for moment in TABLE_TIMES:
+        table.add_column(f"t = {moment:g}", justify="right")
+    winners = {moment: best(curves, moment) for moment in TABLE_TIMES}
+    for averaged in curves:
+        cells = []
+        for moment in TABLE_TIMES:
+            shown = _number(averaged.error_at(moment))
+            cells.append(f"[bold green]{shown}[/]" if averaged is winners[moment] else shown)
+        table.add_row(averaged.curve.label, str(averaged.curve.redundancy), *cells)
+    return table
+
+
+def _number(value: float) -> str:
+    if np.isnan(value):
+        return "–"
+    return "never" if np.isinf(value) else f"{value:.3g}"
+
+
+class Patience:
+    """A progress bar that shows itself only when one has waited for a while."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._start = time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=_err,
+            transient=True,
+        )
+        self._shown = False
+
+    def __enter__(self) -> "Patience":
+        return self
+
+    def report(self, done: int, total: int) -> None:
+        """Say how far things are."""
+        if not self._shown and time.monotonic() - self._start > _PATIENCE:
+            self._shown = True
+            self._bar.start()
+            self._bar.add_task(self._label, total=total)
+        if self._shown:
+            self._bar.update(self._bar.task_ids[0], completed=done)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._bar.stop()

@@ -1,0 +1,322 @@
+"""Gradient codes (§V): sums over all shards from the answers of some of the workers.
+
+Worker k sends Σ_s B_ks v_s. From the answers of a *decodable* set of workers the coordinator finds
+Σ_s v_s as Σ_k a_k (answer of k), where a vanishes on the stragglers and aB = 1. No table of
+survivor sets is kept: a is computed for the set at hand.
+
+Three constructions, all with r shards a worker and r holders a shard, all robust to any r-1
+stragglers:
+
+grouped
+    The default. Repetition within groups of r; where r does not divide K, one last group of
+    r + (K mod r) workers runs a small Reed-Solomon code. Decodes as soon as every group does.
+reed_solomon
+    Over the K-th roots of unity (Raviv et al. 2018, Halbawi et al. 2018), replicas equally spaced.
+    Needs any K-r+1 answers. Well conditioned up to hundreds of workers.
+cyclic
+    With a random H (Tandon et al. 2017, Algorithm 2), the code the paper cites. Needs any K-r+1
+    answers. Poorly conditioned already at K = 40.
+
+A code is made of *cells*, sets of workers that decode on their own: one cell for the last two, one
+for every group of the first.
+"""
+
+import warnings
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from quorate._types import Array, CodedArray, IntArray
+from quorate.allocation import check_sizes, worker_groups
+from quorate.errors import IllConditionedCodeWarning, UndecodableError, require
+
+Mask = NDArray[np.bool_]  # which workers have answered
+_ROUNDING = 2.2e-16
+_TOLERABLE = 1e-8
+
+
+class Cell(Protocol):
+    """Workers that decode on their own. Indices within a cell count from 0."""
+
+    @property
+    def needed(self) -> int:
+        """How many answers decode, whichever they are."""
+
+    def decoding_vector(self, answered: Mask) -> CodedArray:
+        """a, zero where there is no answer. Both have the shape (size of the cell,)."""
+
+    def null_checks(self) -> CodedArray:
+        """Rows y with yB = 0, shape (r-1, size of the cell)."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """All `size` workers send the plain sum of the cell's shards: the first answer is enough."""
+
+    size: int
+
+    @property
+    def needed(self) -> int:
+        return 1
+
+    def decoding_vector(self, answered: Mask) -> CodedArray:
+        vector = np.zeros(self.size)
+        vector[answered.argmax()] = 1.0  # the first that is true
+        return vector
+
+    def null_checks(self) -> CodedArray:
+        return np.eye(self.size - 1, self.size) - np.eye(self.size - 1, self.size, 1)
+
+
+@dataclass(frozen=True)
+class RootsOfUnity:
+    """Reed-Solomon code over the roots of unity, in closed form."""
+
+    size: int
+    redundancy: int
+
+    @property
+    def needed(self) -> int:
+        return self.size - self.redundancy + 1
+
+    def decoding_vector(self, answered: Mask) -> CodedArray:
+        """a_k = (1/K) Π over stragglers j of (1 - ω^(k-j))."""
+        gaps = self._members - np.flatnonzero(~answered)
+        return np.asarray(self._one_minus_root[gaps].prod(axis=1) / self.size)
+
+    def null_checks(self) -> CodedArray:
+        powers = np.outer(np.arange(1, self.redundancy), np.arange(self.size))
+        return np.asarray(1 - self._one_minus_root[powers % self.size])
+
+    def coefficient(self, worker: int, holders: list[int]) -> complex:
+        """B_ks = K / Π over the other holders i of (1 - ω^(k-i))."""
+        gaps = [worker - holder for holder in holders if holder != worker]
+        return complex(self.size / self._one_minus_root[gaps].prod())
+
+    @cached_property
+    def _members(self) -> IntArray:
+        return np.arange(self.size)[:, None]
+
+    @cached_property
+    def _one_minus_root(self) -> CodedArray:
+        """1 - ω^j at index j; a negative j counts from the end, as it should."""
+        return np.asarray(1 - np.exp(2j * np.pi * np.arange(self.size) / self.size))
+
+
+@dataclass(frozen=True)
+class ParityChecked:
+    """A code known by G (r x K) with GB = e₁1ᵀ: any a = uG with u₁ = 1 has aB = 1.
+
+    Rows 2, …, r of G are then parity checks of B, and r-1 of the u are free to make a vanish on
+    r-1 stragglers. Decoding costs O(r³ + rK).
+    """
+
+    generator: Array
+
+    @property
+    def needed(self) -> int:
+        return len(self.generator.T) - len(self.generator) + 1
+
+    def decoding_vector(self, answered: Mask) -> CodedArray:
+        stragglers = np.flatnonzero(~answered)
+        first, rest = self.generator[0], self.generator[1:]
+        u, *_ = np.linalg.lstsq(rest[:, stragglers].T, -first[stragglers], rcond=None)
+        vector = first + u @ rest
+        vector[stragglers] = 0.0
+        return np.asarray(vector)
+
+    def null_checks(self) -> CodedArray:
+        return self.generator[1:]
+
+
+@dataclass(frozen=True)
+class GradientCode:
+    """A gradient code for K workers and K shards.
+
+    Parameters
+    ----------
+    name
+        Of the construction.
+    held
+        `held[k]` are the shards of worker k, the non-zeros of row b_k of B: shape (K, r).
+    coefficients
+        The values there, B_ks, same shape. Complex for Reed-Solomon codes.
+    cells
+        One after the other they are the workers 0, …, K-1.
+    """
+
+    name: str
+    held: IntArray
+    coefficients: CodedArray
+    cells: tuple[tuple[slice, Cell], ...]
+
+    @property
+    def n_workers(self) -> int:
+        """K."""
+        return len(self.held)
+
+    @property
+    def redundancy(self) -> int:
+        """r: any r-1 stragglers are survived."""
+        return len(self.held[0])
+
+    @cached_property
+    def encoding(self) -> CodedArray:
+        """B, shape (K, K)."""
+        matrix = np.zeros((self.n_workers, self.n_workers), dtype=self.coefficients.dtype)
+        np.put_along_axis(matrix, self.held, self.coefficients, axis=1)
+        return matrix
+
+    @cached_property
+    def null_checks(self) -> CodedArray:
+        """Rows y with yB = 0: answers that obey them came from the same draws."""
+        return np.asarray(block_diag(*(cell.null_checks() for _, cell in self.cells)))
+
+    def decodable(self, received: Collection[int]) -> bool:
+        """Whether the answers of these workers are enough."""
+        return self._cells_decode(self._mask(received))
+
+    def decoding_vector(self, received: Collection[int]) -> CodedArray:
+        """a with aB = 1 that vanishes off `received`, shape (K,).
+
+        Warns where rounding errors come back multiplied beyond use.
+        """
+        answered = self._mask(received)
+        if not self._cells_decode(answered):
+            needed = sum(cell.needed for _, cell in self.cells)
+            raise UndecodableError(frozenset(received), needed)
+        vector = np.concatenate(
+            [cell.decoding_vector(answered[workers]) for workers, cell in self.cells]
+        )
+        self._warn_if_useless(vector)
+        return vector
+
+    def _mask(self, received: Collection[int]) -> Mask:
+        answered = np.zeros(self.n_workers, dtype=bool)
+        answered[list(received)] = True
+        return answered
+
+    def _cells_decode(self, answered: Mask) -> bool:
+        return all(
+            np.count_nonzero(answered[workers]) >= cell.needed for workers, cell in self.cells
+        )
+
+    def amplification(self, received: Collection[int]) -> float:
+        """Largest over shards of Σ_k |a_k B_ks|: what multiplies any mismatch of replicas."""
+        return self._amplification(self.decoding_vector(received))
+
+    def _amplification(self, vector: CodedArray) -> float:
+        terms = np.abs(vector)[:, None] * self._coefficient_sizes
+        return float(np.bincount(self.held.ravel(), terms.ravel()).max())
+
+    @cached_property
+    def _coefficient_sizes(self) -> Array:
+        return np.abs(self.coefficients)
+
+    def _warn_if_useless(self, vector: CodedArray) -> None:
+        amplification = self._amplification(vector)
+        if amplification * _ROUNDING > _TOLERABLE:
+            warnings.warn(
+                f"the {self.name} code for {self.n_workers} workers multiplies rounding errors "
+                f"by {amplification:.1e} on this set of answers: use the grouped code, or "
+                "reed-solomon where K-r+1 answers must be needed",
+                IllConditionedCodeWarning,
+                stacklevel=3,
+            )
+
+    # Complex codes act on pairs of coordinates, so that an answer has as many floats as a draw.
+
+    def pack(self, vectors: Array) -> CodedArray:
+        """Vectors (..., d) as a code's coefficients can act on them."""
+        if not np.iscomplexobj(self.coefficients):
+            return vectors
+        if vectors.shape[-1] % 2:
+            vectors = np.concatenate([vectors, np.zeros((*vectors.shape[:-1], 1))], axis=-1)
+        return np.ascontiguousarray(vectors).view(np.complex128)
+
+    def unpack(self, packed: CodedArray, dim: int) -> Array:
+        """Undo `pack`: back to (..., dim)."""
+        return np.ascontiguousarray(packed).view(np.float64)[..., :dim]
+
+
+def grouped(n_workers: int, redundancy: int) -> GradientCode:
+    """Repetition in groups of r; a last group of r + (K mod r) if r does not divide K."""
+    check_sizes(n_workers, redundancy)
+    sizes = [len(group) for group in worker_groups(n_workers, redundancy)]
+    if sizes[-1] < redundancy:
+        sizes[-2:] = [redundancy + sizes[-1]]
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    parts = [_group(size, redundancy) for size in sizes]
+    return GradientCode(
+        name="grouped",
+        held=np.concatenate([start + part.held for start, part in zip(starts, parts, strict=True)]),
+        coefficients=np.concatenate([part.coefficients for part in parts]),
+        cells=tuple(
+            (slice(start, start + size), part.cells[0][1])
+            for start, size, part in zip(starts, sizes, parts, strict=True)
+        ),
+    )
+
+
+def _group(size: int, redundancy: int) -> GradientCode:
+    if size > redundancy:
+        return reed_solomon(size, redundancy)
+    held = np.tile(np.arange(size), (size, 1))
+    return GradientCode(
+        "repetition", held, np.ones(held.shape), ((slice(0, size), Repetition(size)),)
+    )
+
+
+def reed_solomon(n_workers: int, redundancy: int) -> GradientCode:
+    """Reed-Solomon code over the K-th roots of unity, the holders of a shard equally spaced.
+
+    Where r divides K such holders form groups, and some sets smaller than K-r+1 would decode too;
+    this code does not look for them, since `grouped` is there for that.
+    """
+    check_sizes(n_workers, redundancy)
+    cell = RootsOfUnity(n_workers, redundancy)
+    spacing = np.arange(redundancy) * n_workers // redundancy
+    held = np.sort((np.arange(n_workers)[:, None] - spacing) % n_workers, axis=1)
+    coefficients = [
+        [cell.coefficient(worker, [int(i) for i in (shard + spacing) % n_workers]) for shard in row]
+        for worker, row in enumerate(held.tolist())
+    ]
+    return GradientCode(
+        "reed-solomon", held, np.array(coefficients), ((slice(0, n_workers), cell),)
+    )
+
+
+def cyclic(n_workers: int, redundancy: int, seed: int = 0) -> GradientCode:
+    """Worker k holds shards k, …, k+r-1; rows of B lie in the null space of a random H."""
+    check_sizes(n_workers, redundancy)
+    held = (np.arange(n_workers)[:, None] + np.arange(redundancy)) % n_workers
+    parity = np.random.default_rng(seed).standard_normal((redundancy - 1, n_workers))
+    parity[:, -1] = -parity[:, :-1].sum(axis=1)
+    first, rest = parity[:, held[:, 0]].T, parity[:, held[:, 1:]].transpose(1, 0, 2)
+    coefficients = np.ones(held.shape)
+    if redundancy > 1:
+        coefficients[:, 1:] = -np.linalg.solve(rest, first[..., None])[..., 0]
+    code = GradientCode("cyclic", held, coefficients, ())
+    cell = ParityChecked(_generator(code.encoding, redundancy))
+    return GradientCode("cyclic", held, coefficients, ((slice(0, n_workers), cell),))
+
+
+def _generator(encoding: CodedArray, redundancy: int) -> Array:
+    """G of `ParityChecked` for a given B: one a with aB = 1, then B's parity checks."""
+    one, *_ = np.linalg.lstsq(encoding.T, np.ones(len(encoding)), rcond=None)
+    left_singular = np.linalg.svd(encoding)[0]
+    return np.vstack([one, left_singular.T[len(one) - redundancy + 1 :]])
+
+
+CODES = {"grouped": grouped, "reed-solomon": reed_solomon, "cyclic": cyclic}
+
+
+def make_code(name: str, n_workers: int, redundancy: int) -> GradientCode:
+    """A code by its name."""
+    require(name in CODES, "code", name, f"choose one of {', '.join(CODES)}")
+    return CODES[name](n_workers, redundancy)

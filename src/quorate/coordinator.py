@@ -1,0 +1,77 @@
+"""The coordinator: the pure state machine between a scheme and an engine.
+
+It is told events and says commands. It never blocks and never looks at a clock, so the same
+coordinator runs in virtual time, on processes and on a cluster.
+"""
+
+from quorate.errors import require
+from quorate.messages import (
+    Block,
+    Command,
+    Event,
+    Release,
+    Stop,
+    WorkerJoined,
+    WorkerLost,
+)
+from quorate.scheme import Scheme
+
+
+class Coordinator:
+    """Drives one run of a scheme.
+
+    Parameters
+    ----------
+    scheme
+        Not yet used by another run.
+    n_draws
+        Number of global draws to stop at; None to go on until the deadline.
+    queue_depth
+        Tasks that a worker has at a time. More than one hides the way to the worker and back.
+    """
+
+    def __init__(self, scheme: Scheme, n_draws: int | None = None, queue_depth: int = 1) -> None:
+        require(n_draws is None or n_draws >= 1, "draws", n_draws, "ask for at least one")
+        self.scheme = scheme
+        self.n_draws = n_draws
+        self.n_global = 0
+        self.lost: set[int] = set()
+        self._queue_depth = queue_depth
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take one event in; say what is to be done. Never blocks, never looks at a clock."""
+        if isinstance(event, Block):
+            return self._received(event)
+        if isinstance(event, WorkerJoined):
+            return self._joined(event.worker)
+        if isinstance(event, WorkerLost):
+            return self._lost(event.worker)
+        return [Stop(finished=self.n_draws is None)]
+
+    def _received(self, block: Block) -> list[Command]:
+        n_global = self.scheme.receive(block)
+        released: list[Command] = []
+        if n_global > self.n_global:
+            self.n_global = n_global
+            released = [Release(n_global)]
+            if n_global == self.n_draws:
+                return [*released, Stop(finished=True)]
+        task = block.task
+        if block.first_draw + len(block.payload) < task.first_draw + task.n_draws:
+            return released  # the worker has more to do
+        more = self.scheme.next_task(task.worker, self.n_draws)
+        return released if more is None else [*released, more]
+
+    def _joined(self, worker: int) -> list[Command]:
+        tasks = [self.scheme.next_task(worker, self.n_draws) for _ in range(self._queue_depth)]
+        return [task for task in tasks if task is not None]
+
+    def _lost(self, worker: int) -> list[Command]:
+        if worker in self.lost:
+            return []
+        self.lost.add(worker)
+        everyone = set(range(self.scheme.allocation.n_workers))
+        wanted = self.n_draws if self.n_draws is not None else self.n_global + 1
+        if self.scheme.can_reach(wanted, everyone - self.lost):
+            return []
+        return [Stop(finished=False)]

@@ -1,0 +1,35 @@
+"""How far draws are from the truth: the error of eq. (3)."""
+
+import numpy as np
+
+from quorate._types import Array
+
+
+def relative_error(second_moments: Array, expected: Array) -> Array:
+    """Error of eq. (3), averaged over the test functions f_ij(θ) = θ[i]θ[j] of §VI.
+
+    Parameters
+    ----------
+    second_moments
+        Averages of θθᵀ over global draws, shape (..., d, d).
+    expected
+        E[θθᵀ] under the true posterior, shape (d, d).
+
+    Returns
+    -------
+    Array
+        Shape (...).
+    """
+    return np.asarray(np.mean(np.abs((second_moments - expected) / expected), axis=(-2, -1)))
+
+
+def second_moment(draws: Array) -> Array:
+    """Average of θθᵀ over `draws` (..., n, d): shape (..., d, d)."""
+    return np.asarray(np.swapaxes(draws, -1, -2) @ draws / draws.shape[-2])
+
+
+def running_second_moments(draws: Array) -> Array:
+    """Average of θθᵀ over the first l of `draws` (..., n, d), for every l: (..., n, d, d)."""
+    outer = draws[..., :, None] * draws[..., None, :]
+    counts = np.arange(1, draws.shape[-2] + 1)
+    return np.asarray(np.cumsum(outer, axis=-3) / counts[:, None, None])

@@ -1,0 +1,1 @@
+"""Engines carry messages between a coordinator and its workers. They know no scheme."""

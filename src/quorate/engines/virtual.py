@@ -1,0 +1,181 @@
+"""Runs in virtual time: an event heap in place of clocks and processes.
+
+The coordinator, the scheme and what workers compute are the real ones; only the time that
+computing takes is drawn from a latency model. A run is deterministic under its seed.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import accumulate, count
+from typing import Any
+
+import numpy as np
+
+from quorate._types import CodedArray
+from quorate.coordinator import Coordinator
+from quorate.errors import require
+from quorate.latency import LatencyModel
+from quorate.messages import Block, DeadlinePassed, Event, Release, Task, WorkerJoined, WorkerLost
+from quorate.scheme import Scheme
+from quorate.streams import Lane, Streams
+from quorate.subposterior import GaussianSubposteriors
+
+_LEAST = 16  # draws and times made at first; then as many again as there are
+Entry = tuple[float, int, Event]  # of the heap: the number decides between events of one time
+
+
+@dataclass
+class Timeline:
+    """What happened when.
+
+    Attributes
+    ----------
+    block_times, block_workers
+        When blocks arrived, and from whom, in order.
+    release_times
+        `release_times[l]` is T^(l+1), when global draw l was there.
+    finished
+        Whether the run ended with all that was asked for.
+    """
+
+    block_times: list[float] = field(default_factory=list)
+    block_workers: list[int] = field(default_factory=list)
+    release_times: list[float] = field(default_factory=list)
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Virtual workers: how fast they are, what they draw from, and with which randomness.
+
+    Parameters
+    ----------
+    latency
+        Time of one unit of work.
+    per_draw
+        False: a batch of r draws takes r times one computing time, as in §II. True: every draw
+        takes a time of its own.
+    """
+
+    latency: LatencyModel
+    subposteriors: GaussianSubposteriors
+    streams: Streams
+    per_draw: bool = False
+
+
+def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Timeline:
+    """Run `coordinator` on virtual workers until it stops, or until time `until`."""
+    require(
+        coordinator.n_draws is not None or np.isfinite(until),
+        "until",
+        until,
+        "a run without a number of draws needs a time to end at",
+    )
+    n_workers = coordinator.scheme.allocation.n_workers
+    workers = VirtualWorkers(coordinator.scheme, cluster)
+    clock = VirtualClock(cluster, n_workers)
+    timeline = Timeline()
+    heap: list[Entry] = [(0.0, worker, WorkerJoined(worker)) for worker in range(n_workers)]
+    heappush(heap, (until, n_workers, DeadlinePassed()))
+    while True:
+        now, _, event = heappop(heap)
+        if isinstance(event, Block):
+            timeline.block_times.append(now)
+            timeline.block_workers.append(event.task.worker)
+        for command in coordinator.handle(event):
+            if isinstance(command, Task):
+                for entry in clock.schedule(command, workers.blocks(command), now):
+                    heappush(heap, entry)
+            elif isinstance(command, Release):
+                n_new = command.n_global - len(timeline.release_times)
+                timeline.release_times += [now] * n_new
+            else:
+                timeline.finished = command.finished
+                return timeline
+
+
+class VirtualClock:
+    """When blocks are there, and when workers die.
+
+    Computing times are made for all workers at once, and again as needed.
+    """
+
+    def __init__(self, cluster: Cluster, n_workers: int) -> None:
+        self._cluster = cluster
+        self._order = count(n_workers + 1)
+        self._free_at = [0.0] * n_workers
+        self._next_unit = [0] * n_workers
+        self._times: list[list[float]] = [[] for _ in range(n_workers)]
+        self._deaths: list[float] = cluster.latency.death_times(cluster.streams, n_workers).tolist()
+
+    def schedule(self, task: Task, blocks: list[Block], now: float) -> Iterable[Entry]:
+        """When each block of `task`, assigned now, will be there; or its worker dead."""
+        worker = task.worker
+        ends = list(accumulate(self._durations(task), initial=max(now, self._free_at[worker])))[1:]
+        self._free_at[worker] = ends[-1]
+        events: list[Event] = [*blocks]
+        death = self._deaths[worker]
+        if ends[-1] > death:
+            n_done = bisect_right(ends, death)
+            ends[n_done:] = [max(now, death)]
+            events[n_done:] = [WorkerLost(worker)]
+        return zip(ends, self._order, events, strict=False)
+
+    def _durations(self, task: Task) -> list[float]:
+        n_shards = len(task.shards)
+        n_units = n_shards if self._cluster.per_draw else 1
+        first = self._next_unit[task.worker]
+        end = self._next_unit[task.worker] = first + n_units * task.n_draws
+        if end > len(self._times[task.worker]):
+            self._extend(end)
+        times = self._times[task.worker][first:end]
+        if n_units == 1:
+            return [n_shards * time for time in times]
+        return [sum(times[i : i + n_units]) for i in range(0, len(times), n_units)]
+
+    def _extend(self, n_wanted: int) -> None:
+        n_workers, n_known = len(self._times), len(self._times[0])
+        n_more = max(n_wanted - n_known, n_known, _LEAST)
+        more = self._cluster.latency.times(self._cluster.streams, n_workers, n_known, n_more)
+        for known, new in zip(self._times, more.tolist(), strict=True):
+            known += new
+
+
+class VirtualWorkers:
+    """Performs tasks as workers would, for many draws at a time.
+
+    Workers on the same chain of a shard would all compute the same, so that is done once.
+    """
+
+    def __init__(self, scheme: Scheme, cluster: Cluster) -> None:
+        self._worker_side = scheme.worker_side
+        self._cluster = cluster
+        held = enumerate(scheme.allocation.held)
+        lanes = {(shard, scheme.chain_of(worker)) for worker, shards in held for shard in shards}
+        self._lanes: list[Lane] = sorted(lanes, key=lambda lane: lane[::-1])
+        self._row_of = {lane: row for row, lane in enumerate(self._lanes)}
+        self._processed: CodedArray = np.empty((len(lanes), 0, 0))
+        self._n_known = 0
+        self._state: Any = None
+
+    def blocks(self, task: Task) -> list[Block]:
+        """The blocks of `task`, one for each draw, as in the paper."""
+        end = task.first_draw + task.n_draws
+        if end > self._n_known:
+            self._extend(end)
+        rows = [self._row_of[shard, task.chain] for shard in task.shards]
+        processed = self._processed.take(rows, axis=0)[:, task.first_draw : end]
+        payload = self._worker_side.encode(task.worker, processed)
+        draws = enumerate(payload[:, None], task.first_draw)
+        return [Block(task, draw, one) for draw, one in draws]
+
+    def _extend(self, n_wanted: int) -> None:
+        n_more = max(n_wanted - self._n_known, self._n_known, _LEAST)
+        subposteriors, streams = self._cluster.subposteriors, self._cluster.streams
+        draws = subposteriors.draws(streams, self._lanes, self._n_known, n_more)
+        processed, self._state = self._worker_side.process(draws, self._state)
+        known = [self._processed] if self._n_known else []
+        self._processed = np.concatenate([*known, processed], axis=1)
+        self._n_known += n_more

@@ -1,0 +1,90 @@
+"""Everything quorate raises or warns of.
+
+QuorateError
+├── BadInputError            a value that cannot be right, by name, and the way out
+├── UndecodableError         a draw has too few answers to be decoded
+├── SingularCovarianceError  weights asked for from draws that do not span the space
+└── UnreachableError         the workers still alive can never give what was asked
+
+QuorateWarning
+└── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
+"""
+
+from collections.abc import Collection
+
+
+class QuorateError(Exception):
+    """Base of all errors that quorate raises on purpose."""
+
+
+class BadInputError(QuorateError, ValueError):
+    """A value that cannot be right: which one, what was received, and what to do."""
+
+    def __init__(self, name: str, received: object, way_out: str) -> None:
+        super().__init__(name, received, way_out)
+        self.name, self.received, self.way_out = name, received, way_out
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.received!r}: {self.way_out}"
+
+
+class UndecodableError(QuorateError):
+    """A coded draw has fewer answers than its code needs."""
+
+    def __init__(self, received: Collection[int], needed: int, draw: int | None = None) -> None:
+        super().__init__(received, needed, draw)
+        self.received, self.needed, self.draw = received, needed, draw
+
+    def __str__(self) -> str:
+        what = "this draw" if self.draw is None else f"draw {self.draw}"
+        answers = named_workers(self.received) if self.received else "no workers"
+        return (
+            f"{what} has {len(self.received)} of the {self.needed} answers it needs "
+            f"(from {answers}): wait, or raise `redundancy`"
+        )
+
+
+class SingularCovarianceError(QuorateError):
+    """A covariance that weights need an inverse of has none."""
+
+    def __str__(self) -> str:
+        return (
+            "a covariance estimate is singular, so consensus weights do not exist: "
+            "draw more than the number of dimensions from every shard, or raise `cov_ridge` "
+            "(`precision_ridge` for coded draws)"
+        )
+
+
+class UnreachableError(QuorateError):
+    """The number of global draws asked for can never be reached: too many workers are dead."""
+
+    def __init__(self, scheme: str, n_draws: int, lost: Collection[int]) -> None:
+        super().__init__(scheme, n_draws, lost)
+        self.scheme, self.n_draws, self.lost = scheme, n_draws, lost
+
+    def __str__(self) -> str:
+        return (
+            f"{self.scheme} can never reach {self.n_draws} global draws without "
+            f"{named_workers(self.lost)}: have fewer workers dead, or raise `redundancy`"
+        )
+
+
+class QuorateWarning(UserWarning):
+    """Base of all warnings that quorate gives."""
+
+
+class IllConditionedCodeWarning(QuorateWarning):
+    """A gradient code whose decoding multiplies rounding errors beyond use."""
+
+
+def named_workers(workers: Collection[int]) -> str:
+    """`worker 3`, `workers 0, 2`, or the first few of very many."""
+    shown = [str(worker) for worker in sorted(workers)[:8]]
+    more = f" and {len(workers) - 8} more" if len(workers) > 8 else ""
+    return ("worker " if len(workers) == 1 else "workers ") + ", ".join(shown) + more
+
+
+def require(holds: bool, name: str, received: object, way_out: str) -> None:
+    """Raise `BadInputError` unless `holds`."""
+    if not holds:
+        raise BadInputError(name, received, way_out)

@@ -1,0 +1,1 @@
+"""The paper's experiments (§VI): frozen specs, their evaluation, and the figures."""

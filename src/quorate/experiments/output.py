@@ -1,0 +1,150 @@
+"""What `quorate reproduce` writes: curves, figure and summary."""
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from quorate.experiments.reproduce import AveragedCurve
+from quorate.experiments.specs import Experiment
+
+COLUMNS = (
+    "figure",
+    "reading",
+    "scheme",
+    "redundancy",
+    "index",
+    "time",
+    "error",
+    "band_low",
+    "band_high",
+    "share_defined",
+)
+COLOURS = {"CMC": "#4d4d4d", "G-CMC": "#0072b2", "C-CMC": "#d55e00"}
+LINE_STYLES = {1: "-", 2: "-", 4: "--"}
+TABLE_TIMES = (0.5, 1.0, 2.0, 3.0, 4.0)
+_EARLIEST_SHARE = 0.5
+
+
+def write(experiment: Experiment, curves: list[AveragedCurve], folder: Path) -> list[Path]:
+    """Write `curves.csv`, `figure.png`, `figure.svg` and `summary.json` into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in ("curves.csv", "figure.png", "figure.svg", "summary.json")]
+    with paths[0].open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(_rows(experiment, curves))
+    canvas = draw(experiment, curves)
+    canvas.savefig(paths[1], dpi=150)
+    canvas.savefig(paths[2], metadata={"Date": None})
+    paths[3].write_text(json.dumps(summary(experiment, curves), indent=2) + "\n")
+    return paths
+
+
+def _rows(experiment: Experiment, curves: list[AveragedCurve]) -> Iterator[list[object]]:
+    for averaged in curves:
+        start = [
+            experiment.figure.name,
+            experiment.reading.name,
+            averaged.curve.label,
+            averaged.curve.redundancy,
+        ]
+        columns = (
+            averaged.times,
+            averaged.errors,
+            averaged.band_low,
+            averaged.band_high,
+            averaged.share_defined,
+        )
+        for i, values in enumerate(zip(*columns, strict=True)):
+            index = i + 1 if experiment.reading.by_index else ""
+            yield [*start, index, *("" if np.isnan(x) else f"{x:.6g}" for x in values)]
+
+
+def summary(experiment: Experiment, curves: list[AveragedCurve]) -> dict[str, object]:
+    """The spec of the experiment, and who is where at a few times."""
+    return {
+        "experiment": {**asdict(experiment), "reading": asdict(experiment.reading)},
+        "errors": {
+            f"{averaged.curve.label} r={averaged.curve.redundancy}": {
+                str(time): _or_none(averaged.error_at(time)) for time in TABLE_TIMES
+            }
+            for averaged in curves
+        },
+        "best": {str(time): _best_name(curves, time) for time in TABLE_TIMES},
+    }
+
+
+def best(curves: list[AveragedCurve], time: float) -> AveragedCurve | None:
+    """The curve with the smallest error at a time, if any has one."""
+    known = [curve for curve in curves if np.isfinite(curve.error_at(time))]
+    return min(known, key=lambda curve: curve.error_at(time), default=None)
+
+
+def _best_name(curves: list[AveragedCurve], time: float) -> str | None:
+    winner = best(curves, time)
+    return None if winner is None else f"{winner.curve.label} r={winner.curve.redundancy}"
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else round(value, 4)
+
+
+def published_curves(figure: str) -> dict[tuple[str, int], list[tuple[float, float]]]:
+    """Points (time, error) of the published figure, by (scheme, redundancy)."""
+    file = resources.files("quorate.experiments") / "data" / "published_curves.csv"
+    curves: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for row in csv.DictReader(file.read_text().splitlines()):
+        if row["figure"] == figure:
+            key = row["scheme"], int(row["redundancy"])
+            curves.setdefault(key, []).append((float(row["time"]), float(row["error"])))
+    return curves
+
+
+def draw(experiment: Experiment, curves: list[AveragedCurve]) -> Canvas:
+    """The figure, with the published curves as thin dotted lines."""
+    canvas = Canvas(figsize=(7, 4.6), layout="constrained")
+    axes = canvas.add_subplot()
+    published = published_curves(experiment.figure.name)
+    for averaged in curves:
+        _draw_curve(axes, averaged)
+        points = published[averaged.curve.label, averaged.curve.redundancy]
+        axes.plot(*zip(*points, strict=True), ":", lw=0.9, color=COLOURS[averaged.curve.label])
+    axes.plot([], [], ":", lw=0.9, color="black", label="as published")
+    axes.set(
+        title=f"{experiment.figure.title}, as the {_source(experiment)}",
+        xlabel="time",
+        ylabel="error of eq. (3)",
+        yscale="log",
+        xlim=(0, 5),
+        ylim=(0.25, 12),
+    )
+    axes.set_yticks([0.3, 0.5, 1, 2, 5, 10], ["0.3", "0.5", "1", "2", "5", "10"], minor=False)
+    axes.minorticks_off()
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, ncols=2)
+    return canvas
+
+
+def _source(experiment: Experiment) -> str:
+    return {"text": "text says", "published": "scripts do"}[experiment.reading.name]
+
+
+def _draw_curve(axes: Axes, averaged: AveragedCurve) -> None:
+    """From where half of the realisations have a draw: before, the average is of the lucky."""
+    shown = averaged.share_defined >= _EARLIEST_SHARE
+    colour = COLOURS[averaged.curve.label]
+    style = LINE_STYLES[averaged.curve.redundancy]
+    name = averaged.curve.label
+    label = name if averaged.curve.redundancy == 1 else f"{name}, r = {averaged.curve.redundancy}"
+    times = averaged.times[shown]
+    axes.plot(times, averaged.errors[shown], style, color=colour, lw=1.8, label=label)
+    low, high = averaged.band_low[shown], averaged.band_high[shown]
+    axes.fill_between(times, low, high, color=colour, alpha=0.15, lw=0)

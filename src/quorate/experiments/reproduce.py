@@ -1,0 +1,112 @@
+"""Runs an experiment of the paper and averages its curves."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.coordinator import Coordinator
+from quorate.engines import virtual
+from quorate.experiments.evaluate import Trajectories, trajectories
+from quorate.experiments.specs import BAND, DIM, Curve, Experiment
+from quorate.scheme import Scheme
+from quorate.schemes import scheme_maker
+from quorate.streams import Streams
+from quorate.subposterior import paper_subposteriors
+
+_RUNS_AT_A_TIME = 50
+TIME_GRID = np.round(np.arange(1, 101) * 0.05, 2)
+Run = tuple[Scheme, virtual.Timeline]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class AveragedCurve:
+    """A curve as it is drawn.
+
+    `times`, `errors`, `band_low`, `band_high` and `share_defined` have one entry for each time of
+    the grid (`text`) or for each index l (`published`). Errors are averages over the realisations
+    that have a global draw by then, whose share is `share_defined`; NaN where none has.
+    """
+
+    curve: Curve
+    times: Array
+    errors: Array
+    band_low: Array
+    band_high: Array
+    share_defined: Array
+
+    def error_at(self, time: float) -> float:
+        """Error at a time, between the points of the curve; NaN before its first."""
+        known = np.isfinite(self.errors)
+        return float(
+            np.interp(time, self.times[known], self.errors[known], left=np.nan, right=np.nan)
+        )
+
+
+def reproduce(
+    experiment: Experiment, progress: Progress = lambda done, total: None
+) -> list[AveragedCurve]:
+    """All curves of an experiment. `progress` is told of runs done, of how many."""
+    curves = experiment.figure.curves
+    total = len(curves) * experiment.realisations
+
+    def curve_progress(i: int) -> Callable[[int], None]:
+        return lambda done: progress(i * experiment.realisations + done, total)
+
+    return [
+        average(curve, curve_trajectories(experiment, curve, curve_progress(i)), experiment)
+        for i, curve in enumerate(curves)
+    ]
+
+
+def curve_trajectories(
+    experiment: Experiment, curve: Curve, progress: Callable[[int], None] = lambda done: None
+) -> Trajectories:
+    """Times and errors of every realisation of one curve."""
+    expected = paper_subposteriors(experiment.figure.n_workers, DIM).posterior_second_moment()
+    parts = _runs(experiment, curve, progress)
+    return Trajectories.concatenated(
+        [trajectories(runs, experiment, curve, expected) for runs in parts]
+    )
+
+
+def _runs(
+    experiment: Experiment, curve: Curve, progress: Callable[[int], None]
+) -> Iterator[list[Run]]:
+    figure, reading = experiment.figure, experiment.reading
+    make = scheme_maker(
+        curve.scheme,
+        figure.n_workers,
+        curve.redundancy,
+        DIM,
+        experiment.cov_ridge,
+        experiment.precision_ridge,
+        figure.code,
+    )
+    subposteriors = paper_subposteriors(figure.n_workers, DIM)
+    for start in range(0, experiment.realisations, _RUNS_AT_A_TIME):
+        runs = []
+        for realisation in range(start, min(start + _RUNS_AT_A_TIME, experiment.realisations)):
+            streams = Streams(experiment.seed, realisation)
+            cluster = virtual.Cluster(reading.latency(curve), subposteriors, streams)
+            coordinator = Coordinator(make(), reading.n_draws)
+            runs.append((coordinator.scheme, virtual.run(coordinator, cluster, reading.horizon)))
+            progress(realisation + 1)
+        yield runs
+
+
+def average(curve: Curve, paths: Trajectories, experiment: Experiment) -> AveragedCurve:
+    """Over realisations: at each index, or at each time of the grid."""
+    if experiment.reading.by_index:
+        times, errors = paths.times.mean(axis=0), paths.errors
+    else:
+        times, errors = TIME_GRID, paths.errors_at(TIME_GRID)
+    defined = np.isfinite(errors)
+    n_defined = np.maximum(defined.sum(axis=0), 1)
+    mean = np.where(defined, errors, 0.0).sum(axis=0) / n_defined
+    spread = np.where(defined, (errors - mean) ** 2, 0.0).sum(axis=0) / np.maximum(n_defined - 1, 1)
+    mean = np.where(defined.any(axis=0), mean, np.nan)
+    half = BAND * np.sqrt(spread)
+    return AveragedCurve(curve, times, mean, mean - half, mean + half, defined.mean(axis=0))

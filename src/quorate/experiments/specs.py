@@ -1,0 +1,162 @@
+"""Figures 3 and 4 as frozen specs, and the two ways to read them.
+
+The paper's text and the scripts that drew its figures differ. Reading `text` does what the paper
+says, reading `published` what the scripts do; both are switches on the same protocol code.
+`docs/reproduction.md` lists the differences and what each one does.
+"""
+
+from dataclasses import dataclass
+
+from quorate.errors import require
+from quorate.latency import Pareto
+
+# Constants of §VI
+MEAN_PER_SHARD = 0.1  # η
+TAIL_INDEX = 1.2  # β
+DIM = 5  # d
+BAND = 0.15  # half the width of the shaded regions, in standard deviations over realisations
+
+# The paper gives no σ²; these are the scripts'.
+COV_RIDGE = 10.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve of a figure: a scheme and its redundancy.
+
+    `published_time_factor` is what the scripts multiply computing times by beyond the number of
+    shards held: 2 for CMC in Fig. 3, which they time with r = 2.
+    `published_adds_last_group`: in Fig. 3 they add the time of G-CMC's group of one to the largest
+    of the others', where the text takes the largest of all.
+    """
+
+    scheme: str
+    redundancy: int
+    published_time_factor: float = 1.0
+    published_adds_last_group: bool = False
+
+    @property
+    def label(self) -> str:
+        """As in the paper."""
+        return {"cmc": "CMC", "grouped": "G-CMC", "coded": "C-CMC"}[self.scheme]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper.
+
+    C-CMC runs a code that needs exactly K-r+1 answers, as in the paper.
+    """
+
+    name: str
+    title: str
+    n_workers: int
+    curves: tuple[Curve, ...]
+    precision_ridge: float
+    code: str = "reed-solomon"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read the experiment.
+
+    Parameters
+    ----------
+    n_draws
+        Where a run stops; None where only the time does.
+    horizon
+        Time at which a run stops.
+    first_draws_only
+        Covariances from the first l draws of each shard, rather than from all received by T^l.
+    by_index
+        Times and errors averaged for every l, rather than errors at fixed times.
+    quirks
+        Whether the `published_...` switches of curves apply.
+    """
+
+    name: str
+    n_draws: int | None
+    horizon: float
+    first_draws_only: bool
+    by_index: bool
+    quirks: bool
+
+    def latency(self, curve: Curve) -> Pareto:
+        """Computing times of a curve."""
+        factor = curve.published_time_factor if self.quirks else 1.0
+        return Pareto(MEAN_PER_SHARD * factor, TAIL_INDEX)
+
+
+FIGURES = {
+    "fig3": Figure(
+        name="fig3",
+        title="Fig. 3: K = 5 workers",
+        n_workers=5,
+        curves=(
+            Curve("cmc", 1, published_time_factor=2.0),
+            Curve("grouped", 2, published_adds_last_group=True),
+            Curve("coded", 2),
+        ),
+        precision_ridge=0.5,
+    ),
+    "fig4": Figure(
+        name="fig4",
+        title="Fig. 4: K = 40 workers",
+        n_workers=40,
+        curves=(
+            Curve("cmc", 1),
+            Curve("grouped", 2),
+            Curve("grouped", 4),
+            Curve("coded", 2),
+            Curve("coded", 4),
+        ),
+        precision_ridge=2.0,
+    ),
+}
+
+READINGS = {
+    "text": Reading(
+        "text", n_draws=None, horizon=5.0, first_draws_only=False, by_index=False, quirks=False
+    ),
+    "published": Reading(
+        "published",
+        n_draws=30,
+        horizon=float("inf"),
+        first_draws_only=True,
+        by_index=True,
+        quirks=True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure, a reading, and what a user may choose."""
+
+    figure: Figure
+    reading: Reading
+    realisations: int
+    seed: int
+    cov_ridge: float
+    precision_ridge: float
+
+    def __post_init__(self) -> None:
+        require(self.realisations >= 1, "realisations", self.realisations, "ask for at least one")
+        require(self.seed >= 0, "seed", self.seed, "a seed is 0 or more")
+
+
+def experiment(
+    figure: str,
+    reading: str = "text",
+    *,
+    realisations: int = 50,
+    seed: int = 0,
+    cov_ridge: float = COV_RIDGE,
+    precision_ridge: float | None = None,
+) -> Experiment:
+    """An experiment by the names of its figure and reading; ridges default to the scripts'."""
+    require(figure in FIGURES, "figure", figure, f"choose one of {', '.join(FIGURES)}")
+    require(reading in READINGS, "reading", reading, f"choose one of {', '.join(READINGS)}")
+    spec = FIGURES[figure]
+    ridge_on_sum = spec.precision_ridge if precision_ridge is None else precision_ridge
+    return Experiment(spec, READINGS[reading], realisations, seed, cov_ridge, ridge_on_sum)

@@ -1,0 +1,86 @@
+"""Draws received, and how many global draws they make.
+
+Shards whose draws always come together form a *cell*: one shard in CMC, the r shards of a group in
+G-CMC. A global draw takes one batch from every cell, in order of arrival.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.combine.consensus import consensus_weights, merge
+from quorate.moments import Moments
+
+
+class DrawCounts(NamedTuple):
+    """Draws of single shards that workers have sent, alone or as part of a coded sum."""
+
+    received: int
+    used: int  # those that a global draw is made of
+
+
+class Ledger:
+    """The batches received so far, by cell.
+
+    Attributes
+    ----------
+    cells
+        `cells[c]` are the shards of cell c. Over all cells they are 0, …, K-1, in order.
+    n_received
+        `n_received[c]` is L_k(t) of CMC, or L_{K_g}(t) of G-CMC: batches received of cell c.
+    n_complete
+        L(t) = min over cells of `n_received`.
+    received_at_release
+        `received_at_release[l][c]` is what `n_received[c]` was when draw l became complete.
+    """
+
+    def __init__(self, cells: Sequence[tuple[int, ...]]) -> None:
+        self.cells = tuple(cells)
+        self.n_received = [0] * len(cells)
+        self.n_complete = 0
+        self.received_at_release: list[tuple[int, ...]] = []
+        self._payloads: list[list[Array]] = [[] for _ in cells]
+        self._n_furthest_behind = len(cells)
+
+    def add(self, cell: int, payload: Array) -> int:
+        """Take batches in, shape (n_draws, n_shards of the cell, d). Returns `n_complete`."""
+        self._payloads[cell].append(payload)
+        before = self.n_received[cell]
+        self.n_received[cell] = before + len(payload)
+        if before == self.n_complete:
+            self._n_furthest_behind -= 1
+            if not self._n_furthest_behind:
+                self._advance()
+        return self.n_complete
+
+    def _advance(self) -> None:
+        n_complete = min(self.n_received)
+        counts = tuple(self.n_received)
+        self.received_at_release += [counts] * (n_complete - self.n_complete)
+        self.n_complete = n_complete
+        self._n_furthest_behind = counts.count(n_complete)
+
+    def batches(self, cell: int) -> Array:
+        """All batches received of a cell, shape (n_received, n_shards of the cell, d).
+
+        Of a cell that has sent none: an empty array that fits anywhere.
+        """
+        payloads = self._payloads[cell]
+        return np.concatenate(payloads) if payloads else np.empty((0, 1, 1))
+
+    def consensus(self, cov_ridge: float) -> Array:
+        """Global draws of eqs (8) and (10), shape (n_complete, d), from all received by now."""
+        if not self.n_complete:
+            return np.empty((0, 0))
+        batches = [self.batches(cell) for cell in range(len(self.cells))]
+        covs = [Moments.of(np.swapaxes(batch, 0, 1)).covariance(cov_ridge) for batch in batches]
+        draws = [batch[: self.n_complete] for batch in batches]
+        return merge(consensus_weights(np.concatenate(covs)), np.concatenate(draws, axis=1))
+
+    def draw_counts(self) -> DrawCounts:
+        """Draws received, and those that are part of a global draw."""
+        sizes = [len(cell) for cell in self.cells]
+        received = sum(n * size for n, size in zip(self.n_received, sizes, strict=True))
+        return DrawCounts(received, self.n_complete * sum(sizes))

@@ -1,0 +1,61 @@
+"""The schemes: who holds what, what a worker sends, when a global draw is there.
+
+One file for each algorithm box of the paper, in the order of the box: data allocation, at worker
+k, at the server. A scheme is pure: it knows no engine, no clock and no process.
+"""
+
+from collections.abc import Callable
+
+from quorate.allocation import check_sizes
+from quorate.coding import make_code
+from quorate.errors import require
+from quorate.scheme import Scheme
+from quorate.schemes.cmc import CMC
+from quorate.schemes.coded import CodedCMC
+from quorate.schemes.grouped import GroupedCMC
+
+SCHEMES = ("cmc", "grouped", "coded")
+
+
+def scheme_maker(
+    scheme: str,
+    n_workers: int,
+    redundancy: int,
+    dim: int,
+    cov_ridge: float,
+    precision_ridge: float | None = None,
+    code: str = "grouped",
+) -> Callable[[], Scheme]:
+    """A function that makes a new scheme for each run.
+
+    Parameters
+    ----------
+    scheme
+        One of `SCHEMES`.
+    n_workers, redundancy
+        K and r. CMC has r = 1, whatever is said here.
+    dim
+        d.
+    cov_ridge
+        σ² on every Ĉ.
+    precision_ridge
+        σ² on D̂ of C-CMC. By default K / `cov_ridge`, which is right for the first draw.
+    code
+        One of `quorate.coding.CODES`, for C-CMC.
+    """
+    require(scheme in SCHEMES, "scheme", scheme, f"choose one of {', '.join(SCHEMES)}")
+    check_sizes(n_workers, redundancy)
+    for name, ridge in (("cov_ridge", cov_ridge), ("precision_ridge", precision_ridge)):
+        require(
+            ridge is None or ridge > 0,
+            name,
+            ridge,
+            "the first draws have a singular covariance: use a ridge above 0",
+        )
+    if scheme == "cmc":
+        return lambda: CMC(n_workers, cov_ridge)
+    if scheme == "grouped":
+        return lambda: GroupedCMC(n_workers, redundancy, cov_ridge)
+    gradient_code = make_code(code, n_workers, redundancy)
+    ridge_on_sum = n_workers / cov_ridge if precision_ridge is None else precision_ridge
+    return lambda: CodedCMC(gradient_code, dim, cov_ridge, ridge_on_sum)

@@ -1,0 +1,74 @@
+"""Consensus Monte Carlo with straggling workers: Algorithm 1.
+
+Every worker holds one shard, and a global draw waits for all of them.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from quorate._types import Array, CodedArray
+from quorate.allocation import one_to_one
+from quorate.errors import require
+from quorate.ledger import DrawCounts, Ledger
+from quorate.messages import Block, Task
+from quorate.tasks import BatchCounter
+
+
+class SendDraws:
+    """At worker k, lines 6-9: send the draws as they are."""
+
+    def process(self, draws: Array, state: Any) -> tuple[Array, Any]:
+        return draws, state
+
+    def encode(self, worker: int, processed: CodedArray) -> CodedArray:
+        return np.swapaxes(processed, 0, 1)
+
+
+class CMC:
+    """Algorithm 1.
+
+    Parameters
+    ----------
+    n_workers
+        K.
+    cov_ridge
+        σ² of eq. (7b).
+    """
+
+    name = "CMC"
+
+    def __init__(self, n_workers: int, cov_ridge: float) -> None:
+        require(cov_ridge >= 0, "cov_ridge", cov_ridge, "a ridge cannot be negative")
+        self.cov_ridge = cov_ridge
+        # Data allocation: shard k to worker k
+        self.allocation = one_to_one(n_workers)
+        self.ledger = Ledger(self.allocation.held)
+        self._batches = BatchCounter(self.allocation)
+
+    # At worker k: send the l-th draw as soon as it is there
+
+    worker_side = SendDraws()
+
+    def chain_of(self, worker: int) -> int:
+        return 0
+
+    # At the server: when all l-th draws are there, so is the l-th global draw
+
+    def next_task(self, worker: int, n_draws: int | None) -> Task | None:
+        return self._batches.up_to(n_draws, worker, chain=0)
+
+    def receive(self, block: Block) -> int:
+        return self.ledger.add(block.task.worker, block.payload)
+
+    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
+        received = enumerate(self.ledger.n_received)
+        return all(worker in alive or n >= n_draws for worker, n in received)
+
+    def global_draws(self) -> Array:
+        """Eq. (8), with Ĉ_k(t) of eq. (7) from all L_k(t) draws received by now."""
+        return self.ledger.consensus(self.cov_ridge)
+
+    def draw_counts(self) -> DrawCounts:
+        return self.ledger.draw_counts()

@@ -1,0 +1,154 @@
+"""Coded CMC (C-CMC): Algorithm 3.
+
+Workers share their randomness, weigh each draw by the precision of its shard, and send one coded
+vector for all their shards. The coordinator decodes the sum over all shards from a decodable set
+of answers, and estimates the sum of precisions it has to divide by from the decoded sums.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from quorate._types import Array, CodedArray
+from quorate.allocation import allocation_of
+from quorate.coding import GradientCode
+from quorate.errors import require
+from quorate.ledger import DrawCounts
+from quorate.linalg import add_ridge, spd_solve
+from quorate.messages import Block, Task
+from quorate.moments import Moments, running_covariances
+from quorate.tasks import BatchCounter
+
+
+class SendCoded:
+    """At worker k, lines 9-13: estimate Ĉ_{k,s}, weigh by its inverse, encode."""
+
+    def __init__(self, code: GradientCode, cov_ridge: float) -> None:
+        self.code = code
+        self.cov_ridge = cov_ridge
+
+    def process(self, draws: Array, state: Moments | None) -> tuple[CodedArray, Moments]:
+        """(Ĉ_s^l)⁻¹ θ_s^l, where Ĉ_s^l of eq. (11) knows the first l draws of the shard."""
+        covs, after = running_covariances(draws, state)
+        weighted = spd_solve(add_ridge(covs, self.cov_ridge), draws[..., None])[..., 0]
+        return self.code.pack(weighted), after
+
+    def encode(self, worker: int, processed: CodedArray) -> CodedArray:
+        """θ̃_k^l of eq. (12), shape (n, width)."""
+        n_held, n, width = processed.shape
+        coded = self.code.coefficients[worker] @ processed.reshape(n_held, n * width)
+        return np.asarray(coded.reshape(n, width))
+
+
+class CodedCMC:
+    """Algorithm 3.
+
+    Parameters
+    ----------
+    code
+        A gradient code, B with all its a_j.
+    dim
+        d.
+    cov_ridge
+        σ² of eq. (11b), at the workers.
+    precision_ridge
+        σ² added to D̂^l of eq. (14), at the server. Its units are the inverse of `cov_ridge`'s.
+    """
+
+    name = "C-CMC"
+
+    def __init__(
+        self, code: GradientCode, dim: int, cov_ridge: float, precision_ridge: float
+    ) -> None:
+        for name, ridge in (("cov_ridge", cov_ridge), ("precision_ridge", precision_ridge)):
+            require(ridge >= 0, name, ridge, "a ridge cannot be negative")
+        self.code = code
+        self.dim = dim
+        self.precision_ridge = precision_ridge
+        # Data allocation: shard s to worker k where B_ks is not zero
+        self.allocation = allocation_of(code.held.tolist())
+        self.worker_side = SendCoded(code, cov_ridge)
+        self.n_complete = 0
+        self._n_answers_received = self._n_answers_used = 0
+        self._answers: list[list[int]] = []  # to each draw: from whom, until it can be decoded
+        self._payloads: list[list[CodedArray]] = []  # likewise: what they sent
+        self._decoded: list[CodedArray] = []
+        self._missing: list[list[int]] = []  # for each draw, answers that each cell still needs
+        members = [range(code.n_workers)[workers] for workers, _ in code.cells]
+        self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
+        self._needed = [cell.needed for _, cell in code.cells]
+        self._batches = BatchCounter(self.allocation)
+
+    # At worker k
+
+    def chain_of(self, worker: int) -> int:
+        """The same for all: common randomness."""
+        return 0
+
+    # At the server
+
+    def next_task(self, worker: int, n_draws: int | None) -> Task | None:
+        return self._batches.up_to(n_draws, worker, chain=0)
+
+    def receive(self, block: Block) -> int:
+        """File the answers; late ones, to draws decoded already, are only counted.
+
+        Workers answer draws in order, so draws become decodable in order.
+        """
+        worker, first, n_draws = block.task.worker, block.first_draw, len(block.payload)
+        self._n_answers_received += n_draws
+        cell = self._cell_of[worker]
+        for draw in range(first, first + n_draws):
+            if draw < self.n_complete:
+                continue
+            if draw == len(self._answers):
+                self._answers.append([])
+                self._payloads.append([])
+                self._missing.append(self._needed.copy())
+            self._answers[draw].append(worker)
+            self._payloads[draw].append(block.payload[draw - first : draw - first + 1])
+            missing = self._missing[draw]
+            missing[cell] -= 1
+            if not missing[cell] and max(missing) <= 0:
+                self.n_complete = draw + 1
+        return self.n_complete
+
+    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
+        last = n_draws - 1
+        answered = self._answers[last] if last < len(self._answers) else []
+        reached = n_draws <= self.n_complete
+        return reached or self.code.decodable({*alive, *answered})
+
+    def precision_weighted_sums(self) -> Array:
+        """φ^1, …, φ^L(t) of eq. (13), decoded: shape (L(t), d)."""
+        while len(self._decoded) < self.n_complete:
+            self._decode_next()
+        if not self._decoded:
+            return np.empty((0, self.dim))
+        return self.code.unpack(np.array(self._decoded), self.dim)
+
+    def _decode_next(self) -> None:
+        draw = len(self._decoded)
+        workers = self._answers[draw]
+        vector = self.code.decoding_vector(workers)[workers]
+        self._decoded.append(vector @ np.concatenate(self._payloads[draw]))
+        self._payloads[draw].clear()
+        self._n_answers_used += int(np.count_nonzero(vector))
+
+    def global_draws(self) -> Array:
+        """θ^l = (σ²I + D̂^l)⁻¹ φ^l, where D̂^l of eq. (14) knows the first l of φ.
+
+        A draw keeps the estimate of the moment it was released, as in Algorithm 3.
+        """
+        phi = self.precision_weighted_sums()
+        if not len(phi):
+            return phi
+        precision_sum_estimates, _ = running_covariances(phi)
+        ridged = add_ridge(precision_sum_estimates, self.precision_ridge)
+        return spd_solve(ridged, phi[..., None])[..., 0]
+
+    def draw_counts(self) -> DrawCounts:
+        """A draw is used if its worker's answer has a part in a decoded sum."""
+        self.precision_weighted_sums()
+        n_shards = self.code.redundancy
+        return DrawCounts(self._n_answers_received * n_shards, self._n_answers_used * n_shards)

@@ -1,0 +1,123 @@
+"""Random numbers with an address.
+
+Nothing here is sequential: a number is found by its key, so that who asks, when, and for how
+many at once makes no difference to its bits. The key of a draw is (seed, shard, chain, draw). All
+holders of a shard that run the same *chain* draw the same values, which is the common randomness
+of C-CMC (§V); holders that run different chains are independent, as G-CMC needs (§IV).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+from numpy.random import Philox
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from quorate._types import Array
+
+_WORDS = 4  # 64-bit words that Philox yields per step of its counter
+_PAGE = 16  # rows of a lane that lie together; then come those of the next lane
+Lane = tuple[int, int]
+
+
+class Purpose(IntEnum):
+    """What numbers are for. Different purposes never share a number."""
+
+    DRAWS = 0
+    TIMES = 1
+    CHOICE = 2
+
+
+@dataclass(frozen=True)
+class Streams:
+    """All the random numbers of one run.
+
+    Parameters
+    ----------
+    seed
+        The user's seed.
+    realisation
+        Which of many independent repetitions of the run this is.
+    """
+
+    seed: int
+    realisation: int = 0
+
+    def uniforms(
+        self, purpose: Purpose, lanes: Sequence[Lane], first: int, n: int, width: int
+    ) -> Array:
+        """Uniforms in the open interval (0, 1).
+
+        Parameters
+        ----------
+        lanes
+            Pairs such as (shard, chain) or (worker, 0), each with numbers of its own. Neighbours
+            in the first of the two, for the same second, are made in one go.
+        first, n
+            The rows wanted of every lane: `first` to `first + n - 1`.
+        width
+            Numbers per row.
+
+        Returns
+        -------
+        Array
+            Shape (len(lanes), n, width). A row's bits depend on nothing but the seed, the
+            realisation, the purpose, the lane, the row's index and `width`.
+        """
+        n_words = _WORDS * -(-width // _WORDS)
+        first_page, end_page = first // _PAGE, -(-(first + n) // _PAGE)
+        words = np.empty((len(lanes), end_page - first_page, _PAGE, n_words), dtype=np.uint64)
+        philox = _Seekable(_key(self.seed, self.realisation, purpose))
+        for start, end in _runs(lanes):
+            low, high = lanes[start]
+            for page in range(first_page, end_page):
+                philox.seek((high << 128) + (page << 64) + low * _PAGE * n_words // _WORDS)
+                raw = philox.read((end - start) * _PAGE * n_words)
+                words[start:end, page - first_page] = raw.reshape(-1, _PAGE, n_words)
+        rows = words.reshape(len(lanes), -1, n_words)
+        rows = rows[:, first - first_page * _PAGE :][:, :n, :width]
+        return np.asarray((rows >> np.uint64(12)) * 2.0**-52 + 2.0**-53, dtype=np.float64)
+
+    def normals(self, lanes: Sequence[Lane], first: int, n: int, width: int) -> Array:
+        """Standard normals for draws, shape (len(lanes), n, width), addressed as `uniforms`."""
+        return np.asarray(ndtri(self.uniforms(Purpose.DRAWS, lanes, first, n, width)))
+
+    def permutation(self, n: int, lane: int) -> list[int]:
+        """A random order of 0, …, n-1, for choices such as who is slow."""
+        uniforms = self.uniforms(Purpose.CHOICE, [(lane, 0)], 0, 1, n)[0, 0]
+        return [int(i) for i in np.argsort(uniforms)]
+
+
+@lru_cache(maxsize=64)
+def _key(seed: int, realisation: int, purpose: Purpose) -> int:
+    low, high = np.random.SeedSequence((seed, realisation, purpose)).generate_state(2, np.uint64)
+    return int(low) + (int(high) << 64)
+
+
+class _Seekable:
+    """Philox as a file that can be read from anywhere."""
+
+    def __init__(self, key: int) -> None:
+        self._philox = Philox(key=key)
+        self._position = 0
+
+    def seek(self, position: int) -> None:
+        self._philox.advance(position - self._position)
+        self._position = position
+
+    def read(self, n: int) -> NDArray[np.uint64]:
+        self._position += n // _WORDS
+        return self._philox.random_raw(n)
+
+
+def _runs(lanes: Sequence[Lane]) -> Iterator[tuple[int, int]]:
+    """Where neighbours begin and end: (0, 3), (3, 4) for lanes (5, 0), (6, 0), (7, 0), (7, 1)."""
+    start = 0
+    for i in range(1, len(lanes) + 1):
+        neighbour = (lanes[i - 1][0] + 1, lanes[i - 1][1])
+        if i == len(lanes) or lanes[i] != neighbour:
+            yield start, i
+            start = i

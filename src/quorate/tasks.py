@@ -1,0 +1,26 @@
+"""Numbering of the batches that workers are asked for."""
+
+from quorate.allocation import Allocation
+from quorate.messages import Task
+
+_OPEN_ENDED = 32  # batches asked for at a time where there is no end in sight
+
+
+class BatchCounter:
+    """Asks each worker for batches 0, 1, 2, … of all the shards it holds."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self._n_assigned = [0] * allocation.n_workers
+        self._held = allocation.held
+
+    def up_to(self, n_draws: int | None, worker: int, chain: int) -> Task | None:
+        """All batches of `worker` before `n_draws` that it was not asked for yet, if any."""
+        n_assigned = self._n_assigned[worker]
+        n_more = _OPEN_ENDED if n_draws is None else n_draws - n_assigned
+        return self.more(n_more, worker, chain) if n_more > 0 else None
+
+    def more(self, n_more: int, worker: int, chain: int) -> Task:
+        """The next `n_more` batches of `worker`."""
+        first = self._n_assigned[worker]
+        self._n_assigned[worker] = first + n_more
+        return Task(worker, self._held[worker], chain, first, n_more)
