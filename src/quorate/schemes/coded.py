@@ -73,7 +73,7 @@ class CodedCMC:
         self._answers: list[list[int]] = []  # to each draw: from whom, until it can be decoded
         self._payloads: list[list[CodedArray]] = []  # likewise: what they sent
         self._decoded: list[CodedArray] = []
-        self._missing: list[list[int]] = []  # for each draw, answers that each cell still needs
+        self._missing: list[list[int]] = []  # for each draw, answers that each cell lacks at least
         members = [range(code.n_workers)[workers] for workers, _ in code.cells]
         self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
         self._needed = [cell.needed for _, cell in code.cells]
@@ -109,7 +109,8 @@ class CodedCMC:
             self._payloads[draw].append(block.payload[draw - first : draw - first + 1])
             missing = self._missing[draw]
             missing[cell] -= 1
-            if not missing[cell] and max(missing) <= 0:
+            enough_perhaps = missing[cell] <= 0 and max(missing) <= 0
+            if enough_perhaps and self.code.decodable(self._answers[draw]):
                 self.n_complete = draw + 1
         return self.n_complete
 
