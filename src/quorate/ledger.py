@@ -32,15 +32,12 @@ class Ledger:
         `n_received[c]` is L_k(t) of CMC, or L_{K_g}(t) of G-CMC: batches received of cell c.
     n_complete
         L(t) = min over cells of `n_received`.
-    received_at_release
-        `received_at_release[l][c]` is what `n_received[c]` was when draw l became complete.
     """
 
     def __init__(self, cells: Sequence[tuple[int, ...]]) -> None:
         self.cells = tuple(cells)
         self.n_received = [0] * len(cells)
         self.n_complete = 0
-        self.received_at_release: list[tuple[int, ...]] = []
         self._payloads: list[list[Array]] = [[] for _ in cells]
         self._n_furthest_behind = len(cells)
 
@@ -52,15 +49,9 @@ class Ledger:
         if before == self.n_complete:
             self._n_furthest_behind -= 1
             if not self._n_furthest_behind:
-                self._advance()
+                self.n_complete = min(self.n_received)
+                self._n_furthest_behind = self.n_received.count(self.n_complete)
         return self.n_complete
-
-    def _advance(self) -> None:
-        n_complete = min(self.n_received)
-        counts = tuple(self.n_received)
-        self.received_at_release += [counts] * (n_complete - self.n_complete)
-        self.n_complete = n_complete
-        self._n_furthest_behind = counts.count(n_complete)
 
     def batches(self, cell: int) -> Array:
         """All batches received of a cell, shape (n_received, n_shards of the cell, d).

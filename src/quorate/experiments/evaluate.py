@@ -1,7 +1,7 @@
-"""Errors of many runs at once, as they stood at every release.
+"""Errors of many runs at once, as somebody who asked at some moment would have found them.
 
-The draws, and which of them had arrived at T^l, are those that the protocol received; here they are
-only combined, by the same functions that a single run uses, for all l and all runs together.
+The draws, and which of them had arrived when, are those that the protocol received; here they are
+only combined, by the same functions that a single run uses, for all moments and runs together.
 """
 
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
 from quorate.combine.consensus import consensus_weights, merge
-from quorate.diagnostics import relative_error, running_second_moments, second_moment
+from quorate.diagnostics import relative_error, running_second_moments
 from quorate.engines.virtual import Timeline
 from quorate.experiments.specs import DIM, Curve, Experiment
 from quorate.ledger import Ledger
@@ -21,11 +21,16 @@ from quorate.scheme import Scheme
 from quorate.schemes.cmc import CMC
 from quorate.schemes.grouped import GroupedCMC
 
+Run = tuple[Scheme, Timeline]
+TIME_GRID = np.round(np.arange(1, 101) * 0.05, 2)
+
 
 @dataclass(frozen=True)
 class Trajectories:
-    """`times[z, l]` is T^(l+1) of realisation z, infinity if never; `errors[z, l]` the error then,
-    NaN if never. Both (n_realisations, n_releases).
+    """Errors of every realisation at a number of moments, both (n_realisations, n_moments).
+
+    Moments are the times of the grid (`text`), or T^1, T^2, … (`published`). An error is NaN where
+    there is no global draw yet.
     """
 
     times: Array
@@ -33,76 +38,102 @@ class Trajectories:
 
     @classmethod
     def concatenated(cls, parts: Sequence["Trajectories"]) -> "Trajectories":
-        """Those of several sets of runs, as long as the longest."""
-        n = max(part.times.shape[1] for part in parts)
-        times = [_padded(part.times, n, np.inf) for part in parts]
-        return cls(
-            np.concatenate(times),
-            np.concatenate([_padded(part.errors, n, np.nan) for part in parts]),
-        )
-
-    def errors_at(self, grid: Array) -> Array:
-        """err(t) of eq. (3) at fixed times, shape (n_realisations, len(grid)); NaN if L(t) = 0."""
-        n_global = np.array([np.searchsorted(row, grid, side="right") for row in self.times])
-        errors = np.concatenate([np.full((len(self.errors), 1), np.nan), self.errors], axis=1)
-        return np.take_along_axis(errors, n_global, axis=1)
+        """Those of several sets of runs."""
+        times, errors = zip(*((part.times, part.errors) for part in parts), strict=True)
+        return cls(np.concatenate(times), np.concatenate(errors))
 
 
 def trajectories(
-    runs: Sequence[tuple[Scheme, Timeline]], experiment: Experiment, curve: Curve, expected: Array
+    runs: Sequence[Run], experiment: Experiment, curve: Curve, expected: Array
 ) -> Trajectories:
     """Times and errors of runs of one curve."""
-    adds_last = experiment.reading.quirks and curve.published_adds_last_group
-    times = [
-        _times_with_last_group_added(scheme, timeline) if adds_last else timeline.release_times
-        for scheme, timeline in runs
-    ]
-    n = max(map(len, times))
-    errors = _errors([scheme for scheme, _ in runs], n, experiment, expected)
-    return Trajectories(_stacked(times, n, np.inf), errors)
-
-
-def _errors(schemes: Sequence[Scheme], n: int, experiment: Experiment, expected: Array) -> Array:
-    ledgers = [scheme.ledger for scheme in schemes if isinstance(scheme, CMC | GroupedCMC)]
-    if ledgers:
-        first_only = experiment.reading.first_draws_only
-        return consensus_errors(ledgers, n, experiment.cov_ridge, first_only, expected)
-    errors = [_coded_errors(scheme, expected) for scheme in schemes]
-    return _stacked(errors, n, np.nan)
-
-
-def _coded_errors(scheme: Scheme, expected: Array) -> Array:
-    """A coded draw never changes after its release, so the last look shows all earlier ones."""
-    return relative_error(running_second_moments(scheme.global_draws()), expected)
+    if experiment.reading.by_index:
+        times = np.array([_release_times(run, experiment, curve) for run in runs])
+        n_global = np.tile(np.arange(1, times.shape[1] + 1), (len(runs), 1))
+    else:
+        times = np.tile(TIME_GRID, (len(runs), 1))
+        releases = [timeline.release_times for _, timeline in runs]
+        n_global = np.array([np.searchsorted(row, TIME_GRID, side="right") for row in releases])
+    ledgers = [scheme.ledger for scheme, _ in runs if isinstance(scheme, CMC | GroupedCMC)]
+    if not ledgers:
+        return Trajectories(times, _coded_errors(runs, n_global, expected))
+    if experiment.reading.first_draws_only:
+        n_known = np.repeat(n_global[..., None], experiment.figure.n_workers, axis=2)
+    else:
+        n_known = np.array([_n_received(run, TIME_GRID) for run in runs])
+    draws = _received_draws(ledgers)
+    return Trajectories(
+        times, consensus_errors(draws, n_global, n_known, experiment.cov_ridge, expected)
+    )
 
 
 def consensus_errors(
-    ledgers: Sequence[Ledger], n: int, cov_ridge: float, first_only: bool, expected: Array
+    draws: Array, n_global: IntArray, n_known: IntArray, cov_ridge: float, expected: Array
 ) -> Array:
-    """Errors of CMC or G-CMC at each of `n` releases, shape (n_runs, n).
+    """Errors of CMC or G-CMC, shape (n_runs, n_moments).
 
-    At T^l all l draws are combined anew, with covariances of the draws received by then, or of the
-    first l only.
+    Parameters
+    ----------
+    draws
+        In order of arrival, shape (n_runs, n, n_shards, d).
+    n_global
+        How many global draws are asked for, shape (n_runs, n_moments).
+    n_known
+        From how many of its draws the covariance of each shard is known by then, shape
+        (n_runs, n_moments, n_shards).
     """
-    errors = np.full((len(ledgers), n), np.nan)
-    if not n:
-        return errors
-    draws = _received_draws(ledgers)
     covs, _ = running_covariances(np.moveaxis(draws, 1, 2))
-    for release in range(n):
-        runs = np.array([z for z, ledger in enumerate(ledgers) if ledger.n_complete > release])
-        counts = np.array([_n_known(ledgers[z], release, first_only) for z in runs])
-        known = covs[runs[:, None], np.arange(counts.shape[1]), counts - 1]
+    shards = np.arange(draws.shape[2])
+    errors = np.full(n_global.shape, np.nan)
+    for moment in range(n_global.shape[1]):
+        runs = np.flatnonzero(n_global[:, moment])
+        if not len(runs):
+            continue
+        counts = n_global[runs, moment]
+        known = covs[runs[:, None], shards, n_known[runs, moment] - 1]
         weights = consensus_weights(add_ridge(known, cov_ridge))
-        global_draws = merge(weights, draws[runs, : release + 1])
-        errors[runs, release] = relative_error(second_moment(global_draws), expected)
+        global_draws = merge(weights, draws[runs, : counts.max()])
+        global_draws[np.arange(counts.max()) >= counts[:, None]] = 0.0
+        sums = np.swapaxes(global_draws, 1, 2) @ global_draws
+        errors[runs, moment] = relative_error(sums / counts[:, None, None], expected)
     return errors
 
 
-def _n_known(ledger: Ledger, release: int, first_only: bool) -> list[int]:
-    """How many draws of each shard a covariance knows."""
-    received = zip(ledger.cells, ledger.received_at_release[release], strict=True)
-    return [release + 1 if first_only else n for cell, n in received for _ in cell]
+def _coded_errors(runs: Sequence[Run], n_global: IntArray, expected: Array) -> Array:
+    """A coded draw never changes after its release, so the last look shows all earlier ones."""
+    errors = np.full(n_global.shape, np.nan)
+    for row, counts, (scheme, _) in zip(errors, n_global, runs, strict=True):
+        by_release = relative_error(running_second_moments(scheme.global_draws()), expected)
+        row[counts > 0] = by_release[counts[counts > 0] - 1]
+    return errors
+
+
+def _release_times(run: Run, experiment: Experiment, curve: Curve) -> list[float]:
+    scheme, timeline = run
+    if experiment.reading.quirks and curve.published_adds_last_group:
+        assert isinstance(scheme, GroupedCMC)
+        *full, last = _arrivals_by_cell(scheme.worker_groups, timeline)
+        n = len(timeline.release_times)
+        return [float(t) for t in np.max([times[:n] for times in full], axis=0) + last[:n]]
+    return timeline.release_times
+
+
+def _n_received(run: Run, times: Array) -> IntArray:
+    """L_k(t) or L_{K_g}(t) for every shard, shape (len(times), n_shards)."""
+    scheme, timeline = run
+    assert isinstance(scheme, CMC | GroupedCMC)
+    members = scheme.ledger.cells  # the shards of a group bear the numbers of its workers
+    arrivals = _arrivals_by_cell(members, timeline)
+    counts = [np.searchsorted(cell, times, side="right") for cell in arrivals]
+    return np.repeat(np.stack(counts, axis=1), [len(cell) for cell in members], axis=1)
+
+
+def _arrivals_by_cell(cells: Sequence[tuple[int, ...]], timeline: Timeline) -> list[list[float]]:
+    cell_of = {worker: cell for cell, workers in enumerate(cells) for worker in workers}
+    arrivals: list[list[float]] = [[] for _ in cells]
+    for time, worker in zip(timeline.block_times, timeline.block_workers, strict=True):
+        arrivals[cell_of[worker]].append(time)
+    return arrivals
 
 
 def _received_draws(ledgers: Sequence[Ledger]) -> Array:
@@ -115,24 +146,3 @@ def _received_draws(ledgers: Sequence[Ledger]) -> Array:
             n = ledger.n_received[cell]
             received[:n, shards[0] : shards[-1] + 1] = ledger.batches(cell)
     return draws
-
-
-def _times_with_last_group_added(scheme: Scheme, timeline: Timeline) -> list[float]:
-    """As the scripts time G-CMC in Fig. 3: the largest of the full groups' plus the last one's."""
-    assert isinstance(scheme, GroupedCMC)
-    arrivals: list[list[float]] = [[] for _ in scheme.worker_groups]
-    for time, worker in zip(timeline.block_times, timeline.block_workers, strict=True):
-        arrivals[scheme.group_of(worker)].append(time)
-    *full, last = [times[: len(timeline.release_times)] for times in arrivals]
-    return [float(time) for time in np.max(full, axis=0) + last]
-
-
-def _stacked(rows: Sequence[Sequence[float] | Array], n: int, fill: float) -> Array:
-    stacked = np.full((len(rows), n), fill)
-    for row, values in zip(stacked, rows, strict=True):
-        row[: len(values)] = values
-    return stacked
-
-
-def _padded(rows: Array, n: int, fill: float) -> Array:
-    return _stacked(list(rows), n, fill)

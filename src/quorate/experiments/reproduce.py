@@ -8,16 +8,13 @@ import numpy as np
 from quorate._types import Array
 from quorate.coordinator import Coordinator
 from quorate.engines import virtual
-from quorate.experiments.evaluate import Trajectories, trajectories
+from quorate.experiments.evaluate import Run, Trajectories, trajectories
 from quorate.experiments.specs import BAND, DIM, Curve, Experiment
-from quorate.scheme import Scheme
 from quorate.schemes import scheme_maker
 from quorate.streams import Streams
 from quorate.subposterior import paper_subposteriors
 
 _RUNS_AT_A_TIME = 50
-TIME_GRID = np.round(np.arange(1, 101) * 0.05, 2)
-Run = tuple[Scheme, virtual.Timeline]
 Progress = Callable[[int, int], None]
 
 
@@ -56,7 +53,7 @@ def reproduce(
         return lambda done: progress(i * experiment.realisations + done, total)
 
     return [
-        average(curve, curve_trajectories(experiment, curve, curve_progress(i)), experiment)
+        average(curve, curve_trajectories(experiment, curve, curve_progress(i)))
         for i, curve in enumerate(curves)
     ]
 
@@ -97,16 +94,14 @@ def _runs(
         yield runs
 
 
-def average(curve: Curve, paths: Trajectories, experiment: Experiment) -> AveragedCurve:
-    """Over realisations: at each index, or at each time of the grid."""
-    if experiment.reading.by_index:
-        times, errors = paths.times.mean(axis=0), paths.errors
-    else:
-        times, errors = TIME_GRID, paths.errors_at(TIME_GRID)
+def average(curve: Curve, paths: Trajectories) -> AveragedCurve:
+    """Over realisations, at each moment."""
+    errors = paths.errors
     defined = np.isfinite(errors)
     n_defined = np.maximum(defined.sum(axis=0), 1)
     mean = np.where(defined, errors, 0.0).sum(axis=0) / n_defined
     spread = np.where(defined, (errors - mean) ** 2, 0.0).sum(axis=0) / np.maximum(n_defined - 1, 1)
     mean = np.where(defined.any(axis=0), mean, np.nan)
     half = BAND * np.sqrt(spread)
-    return AveragedCurve(curve, times, mean, mean - half, mean + half, defined.mean(axis=0))
+    times, shares = paths.times.mean(axis=0), defined.mean(axis=0)
+    return AveragedCurve(curve, times, mean, mean - half, mean + half, shares)

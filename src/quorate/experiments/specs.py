@@ -67,7 +67,7 @@ class Reading:
     horizon
         Time at which a run stops.
     first_draws_only
-        Covariances from the first l draws of each shard, rather than from all received by T^l.
+        Covariances from the first l draws of each shard, rather than from all received by then.
     by_index
         Times and errors averaged for every l, rather than errors at fixed times.
     quirks
