@@ -35,7 +35,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands)
-@click.version_option(package_name="quorate")
+@click.version_option(package_name="quorate", prog_name="quorate")
 def main() -> None:
     """Bayesian posteriors over many machines, without waiting for the slowest."""
 
@@ -183,13 +183,15 @@ def _described(summary: SimulationSummary) -> Table:
 
 
 def _winners(spec: Experiment, curves: list[AveragedCurve]) -> Table:
-    """Errors at a few times, the smallest of each in bold."""
+    """Errors at a few times, the smallest of each with a star."""
     from quorate.experiments.output import TABLE_TIMES, best
 
     table = Table(
-        title=f"{spec.figure.title}: mean error, reading “{spec.reading.name}”",
-        caption=f"smallest in bold; {spec.realisations} realisations, seed {spec.seed}, "
-        f"ridges {spec.cov_ridge:g} and {spec.precision_ridge:g}",
+        title=f"{spec.figure.title}: who wins when, reading “{spec.reading.name}”",
+        caption="mean error of eq. (3), * the smallest; in brackets the share of realisations "
+        f"with a draw by then, if not all\n{spec.realisations} realisations, seed {spec.seed}, "
+        f"ridges {spec.cov_ridge:g} on Ĉ and {spec.precision_ridge:g} on D̂",
+        width=78,
     )
     table.add_column("scheme")
     table.add_column("r")
@@ -197,12 +199,16 @@ def _winners(spec: Experiment, curves: list[AveragedCurve]) -> Table:
         table.add_column(f"t = {moment:g}", justify="right")
     winners = {moment: best(curves, moment) for moment in TABLE_TIMES}
     for averaged in curves:
-        cells = []
-        for moment in TABLE_TIMES:
-            shown = _number(averaged.error_at(moment))
-            cells.append(f"[bold green]{shown}[/]" if averaged is winners[moment] else shown)
+        cells = [_cell(averaged, t, smallest=averaged is winners[t]) for t in TABLE_TIMES]
         table.add_row(averaged.curve.label, str(averaged.curve.redundancy), *cells)
     return table
+
+
+def _cell(averaged: AveragedCurve, moment: float, *, smallest: bool) -> str:
+    shown = _number(averaged.error_at(moment))
+    share = averaged.share_at(moment)
+    error = f"[bold green]*{shown}[/]" if smallest else shown
+    return f"{error} [dim]({share:.0%})[/]" if share < 1 else error
 
 
 def _number(value: float) -> str:
@@ -214,8 +220,9 @@ def _number(value: float) -> str:
 class Patience:
     """A progress bar that shows itself only when one has waited for a while."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, seconds: float = _PATIENCE) -> None:
         self._label = label
+        self._seconds = seconds
         self._start = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -225,20 +232,20 @@ class Patience:
             console=_err,
             transient=True,
         )
-        self._shown = False
+        self.shown = False
 
     def __enter__(self) -> "Patience":
         return self
 
     def report(self, done: int, total: int) -> None:
         """Say how far things are."""
-        if not self._shown and time.monotonic() - self._start > _PATIENCE:
-            self._shown = True
+        if not self.shown and time.monotonic() - self._start >= self._seconds:
+            self.shown = True
             self._bar.start()
             self._bar.add_task(self._label, total=total)
-        if self._shown:
+        if self.shown:
             self._bar.update(self._bar.task_ids[0], completed=done)
 
     def __exit__(self, *_: object) -> None:
-        if self._shown:
+        if self.shown:
             self._bar.stop()

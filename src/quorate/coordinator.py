@@ -49,8 +49,8 @@ class Coordinator:
         return [Stop(finished=self.n_draws is None)]
 
     def _received(self, block: Block) -> list[Command]:
-        n_global = self.scheme.receive(block)
         released: list[Command] = []
+        n_global = self.scheme.receive(block)
         if n_global > self.n_global:
             self.n_global = n_global
             released = [Release(n_global)]

@@ -156,6 +156,7 @@ class VirtualWorkers:
         lanes = {(shard, scheme.chain_of(worker)) for worker, shards in held for shard in shards}
         self._lanes: list[Lane] = sorted(lanes, key=lambda lane: lane[::-1])
         self._row_of = {lane: row for row, lane in enumerate(self._lanes)}
+        self._known_rows: dict[tuple[tuple[int, ...], int], slice | list[int]] = {}
         self._processed: CodedArray = np.empty((len(lanes), 0, 0))
         self._n_known = 0
         self._state: Any = None
@@ -165,11 +166,19 @@ class VirtualWorkers:
         end = task.first_draw + task.n_draws
         if end > self._n_known:
             self._extend(end)
-        rows = [self._row_of[shard, task.chain] for shard in task.shards]
-        processed = self._processed.take(rows, axis=0)[:, task.first_draw : end]
+        processed = self._processed[self._rows(task)][:, task.first_draw : end]
         payload = self._worker_side.encode(task.worker, processed)
         draws = enumerate(payload[:, None], task.first_draw)
         return [Block(task, draw, one) for draw, one in draws]
+
+    def _rows(self, task: Task) -> slice | list[int]:
+        """Where the shards of a task lie: a slice if together, which is not copied."""
+        key = task.shards, task.chain
+        if key not in self._known_rows:
+            rows = [self._row_of[shard, task.chain] for shard in task.shards]
+            together = rows == list(range(rows[0], rows[0] + len(rows)))
+            self._known_rows[key] = slice(rows[0], rows[-1] + 1) if together else rows
+        return self._known_rows[key]
 
     def _extend(self, n_wanted: int) -> None:
         n_more = max(n_wanted - self._n_known, self._n_known, _LEAST)

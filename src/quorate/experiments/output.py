@@ -118,7 +118,7 @@ def draw(experiment: Experiment, curves: list[AveragedCurve]) -> Canvas:
         axes.plot(*zip(*points, strict=True), ":", lw=0.9, color=COLOURS[averaged.curve.label])
     axes.plot([], [], ":", lw=0.9, color="black", label="as published")
     axes.set(
-        title=f"{experiment.figure.title}, as the {_source(experiment)}",
+        title=f"{experiment.figure.title}, {_source(experiment)}",
         xlabel="time",
         ylabel="error of eq. (3)",
         yscale="log",
@@ -134,7 +134,9 @@ def draw(experiment: Experiment, curves: list[AveragedCurve]) -> Canvas:
 
 
 def _source(experiment: Experiment) -> str:
-    return {"text": "text says", "published": "scripts do"}[experiment.reading.name]
+    return {"text": "as in the text", "published": "as in the authors' scripts"}[
+        experiment.reading.name
+    ]
 
 
 def _draw_curve(axes: Axes, averaged: AveragedCurve) -> None:

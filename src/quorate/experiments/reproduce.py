@@ -35,11 +35,18 @@ class AveragedCurve:
     share_defined: Array
 
     def error_at(self, time: float) -> float:
-        """Error at a time, between the points of the curve; NaN before its first."""
+        """Error at a time, between the points of the curve; NaN outside of it."""
+        return self._between(time, self.errors)
+
+    def share_at(self, time: float) -> float:
+        """Share of the realisations that have a global draw by then."""
+        return self._between(time, self.share_defined)
+
+    def _between(self, time: float, values: Array) -> float:
         known = np.isfinite(self.errors)
-        return float(
-            np.interp(time, self.times[known], self.errors[known], left=np.nan, right=np.nan)
-        )
+        if not known.any():
+            return np.nan
+        return float(np.interp(time, self.times[known], values[known], left=np.nan, right=np.nan))
 
 
 def reproduce(

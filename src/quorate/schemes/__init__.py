@@ -5,6 +5,7 @@ k, at the server. A scheme is pure: it knows no engine, no clock and no process.
 """
 
 from collections.abc import Callable
+from math import inf
 
 from quorate.allocation import check_sizes
 from quorate.coding import make_code
@@ -47,7 +48,7 @@ def scheme_maker(
     check_sizes(n_workers, redundancy)
     for name, ridge in (("cov_ridge", cov_ridge), ("precision_ridge", precision_ridge)):
         require(
-            ridge is None or ridge > 0,
+            ridge is None or 0 < ridge < inf,
             name,
             ridge,
             "the first draws have a singular covariance: use a ridge above 0",

@@ -1,0 +1,147 @@
+"""The command line: output, exit codes, and one line for every mistake."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from quorate.cli import Patience, main
+
+KEYS = [
+    "scheme",
+    "workers",
+    "redundancy",
+    "draws",
+    "median",
+    "p90",
+    "p99",
+    "share_unfinished",
+    "error",
+    "wasted_share",
+]
+QUICK = ["--workers", "6", "--redundancy", "2", "--draws", "5", "--realisations", "4"]
+
+
+def quorate(*arguments):
+    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+
+@pytest.mark.parametrize("scheme", ["cmc", "grouped", "coded"])
+def test_simulate_prints_json(scheme):
+    result = quorate("simulate", "--scheme", scheme, *QUICK, "--json")
+    assert result.exit_code == 0
+    summary = json.loads(result.stdout)
+    assert list(summary) == KEYS
+    assert summary["redundancy"] == (1 if scheme == "cmc" else 2)
+    assert 0 < summary["median"] <= summary["p90"] <= summary["p99"]
+    assert summary["share_unfinished"] == 0
+    assert 0 <= summary["wasted_share"] < 1
+
+
+def test_simulate_prints_a_table():
+    result = quorate("simulate", "--scheme", "grouped", *QUICK)
+    assert result.exit_code == 0
+    assert "runs that never finish" in result.stdout
+    assert "0.0%" in result.stdout
+
+
+def test_simulate_is_deterministic_and_follows_the_seed():
+    arguments = ["simulate", "--scheme", "coded", *QUICK, "--json", "--slow", "2x10", "--per-draw"]
+    assert quorate(*arguments).stdout == quorate(*arguments).stdout
+    assert quorate(*arguments).stdout != quorate(*arguments, "--seed", "1").stdout
+
+
+@pytest.mark.parametrize("code", ["grouped", "reed-solomon", "cyclic"])
+def test_simulate_with_the_dead(code):
+    arguments = ["--scheme", "coded", *QUICK, "--code", code, "--dead", "1", "--json"]
+    assert json.loads(quorate("simulate", *arguments).stdout)["share_unfinished"] == 0
+
+
+def test_some_runs_never_finish():
+    arguments = ["--workers", "4", "--redundancy", "2", "--draws", "3", "--dead", "2", "--json"]
+    result = quorate("simulate", "--scheme", "grouped", "--realisations", "60", *arguments)
+    summary = json.loads(result.stdout)
+    assert 0 < summary["share_unfinished"] < 1  # one in three pairs is a group
+    assert summary["p99"] is None
+
+
+def test_runs_that_die_half_way_are_not_an_error():
+    arguments = ["--scheme", "cmc", *QUICK, "--dead", "1@0.2", "--latency", "exponential:0.1"]
+    summary = json.loads(quorate("simulate", *arguments, "--json").stdout)
+    assert summary["share_unfinished"] > 0
+
+
+def test_reproduce_writes_and_tells(tmp_path):
+    result = quorate("reproduce", "fig3", "--realisations", "2", "--out", str(tmp_path))
+    assert result.exit_code == 0
+    assert "who wins when" in result.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "curves.csv",
+        "figure.png",
+        "figure.svg",
+        "summary.json",
+    }
+
+
+MISTAKES = {
+    "r > K": (["--workers", "4", "--redundancy", "5"], "at most 4"),
+    "K < 1": (["--workers", "0"], "at least one worker"),
+    "r < 1": (["--workers", "4", "--redundancy", "0"], "1 or more"),
+    "no draws": (["--workers", "4", "--draws", "0"], "at least one"),
+    "no realisations": (["--workers", "4", "--realisations", "0"], "at least one"),
+    "negative seed": (["--workers", "4", "--seed", "-1"], "0 or more"),
+    "negative ridge": (["--workers", "4", "--cov-ridge", "-1"], "above 0"),
+    "negative ridge on D": (["--workers", "4", "--precision-ridge", "-1"], "above 0"),
+    "ridge not a number": (["--workers", "4", "--cov-ridge", "nan"], "above 0"),
+    "latency": (["--workers", "4", "--latency", "pareto"], "for example pareto:0.1,1.2"),
+    "tail": (["--workers", "4", "--latency", "pareto:0.1,0.9"], "above 1"),
+    "no trace": (["--workers", "4", "--latency", "trace:/nowhere"], "cannot be read"),
+    "slow": (["--workers", "4", "--slow", "many"], "for example 4x10"),
+    "too many slow": (["--workers", "4", "--slow", "5x10"], "only 4 workers"),
+    "dead": (["--workers", "4", "--dead", "some"], "for example 1@2.5"),
+    "code": (["--workers", "4", "--code", "turbo"], "grouped, reed-solomon, cyclic"),
+    "too many dead": (
+        ["--workers", "4", "--redundancy", "2", "--code", "cyclic", "--dead", "2"],
+        "can never reach",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_one_line_and_exit_code_2(mistake):
+    arguments, message = MISTAKES[mistake]
+    result = quorate("simulate", "--scheme", "coded", "--realisations", "2", *arguments)
+    assert result.exit_code == 2
+    error = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(error) == 1
+    assert message in error[0]
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["simulate", "--scheme", "magic", "--workers", "3"], "cmc, grouped, coded"),
+        (["simulate", "--scheme", "cmc", "--workers", "3", "--dead", "1"], "can never reach"),
+        (["reproduce", "fig9"], "fig3"),
+        (["reproduce", "fig3", "--cov-ridge", "0"], "above 0"),
+        (["reproduce", "fig3", "--realisations", "-2"], "at least one"),
+    ],
+)
+def test_other_mistakes(arguments, message):
+    result = quorate(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_progress_shows_only_after_a_while(capsys):
+    with Patience("soon") as quick:
+        quick.report(1, 2)
+    assert not quick.shown
+    with Patience("late", seconds=0.0) as slow:
+        slow.report(1, 2)
+        assert slow.shown
+
+
+def test_version():
+    assert quorate("--version").stdout.startswith("quorate, version ")

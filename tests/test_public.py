@@ -1,0 +1,61 @@
+"""What users rely on: names, imports, errors that travel."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import quorate
+from quorate import errors
+
+
+def test_public_names():
+    assert sorted(quorate.__all__) == [
+        "BadInputError",
+        "GaussianSubposteriors",
+        "QuorateError",
+        "SimulationSummary",
+        "gaussian_mean_model",
+        "paper_subposteriors",
+        "simulate",
+    ]
+    assert all(hasattr(quorate, name) for name in quorate.__all__)
+
+
+def test_import_is_light():
+    heavy = {"matplotlib", "rich", "click"}
+    loaded = f"import quorate, sys; print({heavy} & set(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.BadInputError("redundancy", 7, "use at most 5"),
+        errors.UndecodableError(received={0, 2}, needed=4, draw=7),
+        errors.UndecodableError(received=set(), needed=4),
+        errors.SingularCovarianceError(),
+        errors.UnreachableError("cmc", 10, frozenset({3})),
+    ],
+)
+def test_errors_survive_pickling(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+
+
+def test_messages_name_the_way_out():
+    error = errors.UndecodableError(received={0, 2}, needed=4, draw=7)
+    assert str(error) == (
+        "draw 7 has 2 of the 4 answers it needs (from workers 0, 2): wait, or raise `redundancy`"
+    )
+    assert errors.named_workers(range(20)) == "workers 0, 1, 2, 3, 4, 5, 6, 7 and 12 more"
+
+
+def test_simulate_wants_as_many_subposteriors_as_workers():
+    with pytest.raises(quorate.BadInputError, match="one for each of the 4 workers"):
+        quorate.simulate("cmc", 4, subposteriors=quorate.paper_subposteriors(3))
