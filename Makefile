@@ -23,7 +23,8 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/many_workers.py
 
 docs: .venv/.installed-docs
-	$(BIN)/mkdocs build --strict
+	$(BIN)/sphinx-build --fail-on-warning --quiet docs site
+	@echo "site/index.html"
 
 clean:
 	rm -rf .venv results site
@@ -34,5 +35,5 @@ clean:
 	touch $@
 
 .venv/.installed-docs: .venv/.installed
-	$(BIN)/pip install --quiet --constraint constraints.txt '.[docs]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@

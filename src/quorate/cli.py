@@ -20,6 +20,7 @@ from quorate.latency import Dying, LatencyModel, Slowed, parse_dead, parse_laten
 from quorate.schemes import SCHEMES
 
 _PATIENCE = 2.0  # seconds before a progress bar shows
+_NEARLY_ALL = 0.985  # shares above are not worth a remark
 _out = Console()
 _err = Console(stderr=True)
 
@@ -191,12 +192,12 @@ def _winners(spec: Experiment, curves: list[AveragedCurve]) -> Table:
         caption="mean error of eq. (3), * the smallest; in brackets the share of realisations "
         f"with a draw by then, if not all\n{spec.realisations} realisations, seed {spec.seed}, "
         f"ridges {spec.cov_ridge:g} on Ĉ and {spec.precision_ridge:g} on D̂",
-        width=78,
+        min_width=72,
     )
     table.add_column("scheme")
     table.add_column("r")
     for moment in TABLE_TIMES:
-        table.add_column(f"t = {moment:g}", justify="right")
+        table.add_column(f"t = {moment:g}", justify="right", no_wrap=True)
     winners = {moment: best(curves, moment) for moment in TABLE_TIMES}
     for averaged in curves:
         cells = [_cell(averaged, t, smallest=averaged is winners[t]) for t in TABLE_TIMES]
@@ -208,7 +209,7 @@ def _cell(averaged: AveragedCurve, moment: float, *, smallest: bool) -> str:
     shown = _number(averaged.error_at(moment))
     share = averaged.share_at(moment)
     error = f"[bold green]*{shown}[/]" if smallest else shown
-    return f"{error} [dim]({share:.0%})[/]" if share < 1 else error
+    return f"{error} [dim]({share:.0%})[/]" if share < _NEARLY_ALL else error
 
 
 def _number(value: float) -> str:
