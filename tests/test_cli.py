@@ -83,16 +83,36 @@ def test_reproduce_writes_and_tells(tmp_path):
     }
 
 
+def test_one_worker_is_a_cluster_too():
+    result = quorate("simulate", "--scheme", "cmc", "--workers", "1", "--draws", "9", "--json")
+    assert 0 < json.loads(result.stdout)["error"] < 5
+
+
+def test_a_figure_without_a_single_draw_is_still_drawn(tmp_path):
+    """Seed 38 of one realisation: CMC has no draw by t = 5."""
+    arguments = ["--realisations", "1", "--seed", "38", "--out", str(tmp_path)]
+    assert quorate("reproduce", "fig4", *arguments).exit_code == 0
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_work(tmp_path):
+    (tmp_path / "file").touch()
+    result = quorate("reproduce", "fig3", "--out", str(tmp_path / "file" / "x"))
+    assert result.exit_code == 2
+    assert "cannot be made" in result.stderr
+
+
 MISTAKES = {
+    "huge": (["--workers", "1000000000"], "use fewer"),
+    "huge draws": (["--workers", "4", "--draws", "99999999999999999999999"], "use fewer"),
     "r > K": (["--workers", "4", "--redundancy", "5"], "at most 4"),
     "K < 1": (["--workers", "0"], "at least one worker"),
     "r < 1": (["--workers", "4", "--redundancy", "0"], "1 or more"),
     "no draws": (["--workers", "4", "--draws", "0"], "at least one"),
     "no realisations": (["--workers", "4", "--realisations", "0"], "at least one"),
     "negative seed": (["--workers", "4", "--seed", "-1"], "0 or more"),
-    "negative ridge": (["--workers", "4", "--cov-ridge", "-1"], "above 0"),
-    "negative ridge on D": (["--workers", "4", "--precision-ridge", "-1"], "above 0"),
-    "ridge not a number": (["--workers", "4", "--cov-ridge", "nan"], "above 0"),
+    "negative ridge": (["--workers", "4", "--cov-ridge", "-1"], "0 or more"),
+    "negative ridge on D": (["--workers", "4", "--precision-ridge", "-1"], "0 or more"),
+    "ridge not a number": (["--workers", "4", "--cov-ridge", "nan"], "0 or more"),
     "latency": (["--workers", "4", "--latency", "pareto"], "for example pareto:0.1,1.2"),
     "tail": (["--workers", "4", "--latency", "pareto:0.1,0.9"], "above 1"),
     "no trace": (["--workers", "4", "--latency", "trace:/nowhere"], "cannot be read"),
@@ -124,7 +144,7 @@ def test_mistakes_are_one_line_and_exit_code_2(mistake):
         (["simulate", "--scheme", "magic", "--workers", "3"], "cmc, grouped, coded"),
         (["simulate", "--scheme", "cmc", "--workers", "3", "--dead", "1"], "can never reach"),
         (["reproduce", "fig9"], "fig3"),
-        (["reproduce", "fig3", "--cov-ridge", "0"], "above 0"),
+        (["reproduce", "fig3", "--cov-ridge", "0", "--realisations", "1"], "singular"),
         (["reproduce", "fig3", "--realisations", "-2"], "at least one"),
     ],
 )
@@ -135,12 +155,14 @@ def test_other_mistakes(arguments, message):
 
 
 def test_progress_shows_only_after_a_while(capsys):
-    with Patience("soon") as quick:
+    with Patience("soon", seconds=60.0) as quick:
         quick.report(1, 2)
-    assert not quick.shown
+        assert not quick.bar.live.is_started
     with Patience("late", seconds=0.0) as slow:
+        slow.timer.join()
         slow.report(1, 2)
-        assert slow.shown
+        assert slow.bar.live.is_started
+    assert not slow.bar.live.is_started
 
 
 def test_version():

@@ -22,7 +22,7 @@ LARGE = [
     (100, 10),
     (200, 20),
 ]
-WORST_RESIDUAL = {"grouped": 1e-14, "reed-solomon": 1e-9, "cyclic": 1e-4}
+WORST_RESIDUAL = {"grouped": 1e-14, "reed-solomon": 1e-9, "cyclic": 1e-5}
 
 
 def subsets(n):
@@ -84,8 +84,8 @@ def test_shape_of_codes(name, n_workers, redundancy):
     assert np.all(non_zero.sum(axis=0) == redundancy)
     assert np.all(non_zero.sum(axis=1) == redundancy)
     checks = code.null_checks
-    assert np.linalg.matrix_rank(checks) == len(checks) if len(checks) else redundancy == 1
-    assert len(checks) == sum(len(cell.null_checks()) for _, cell in code.cells)
+    if redundancy > 1:
+        assert np.linalg.matrix_rank(checks) == len(checks) >= redundancy - 1
     np.testing.assert_allclose(checks @ code.encoding, 0, atol=1e-10)
 
 
@@ -100,6 +100,31 @@ def test_accuracy_of_large_codes(name, n_workers, redundancy, rng):
         warnings.simplefilter("ignore", IllConditionedCodeWarning)
         vectors = np.array([code.decoding_vector(everyone - late) for late in stragglers])
     assert np.abs(vectors @ code.encoding - 1).max() < WORST_RESIDUAL[name]
+
+
+@pytest.mark.parametrize("redundancy", [12, 20, 21, 40, 60])
+def test_last_group_stays_well_conditioned(redundancy, rng):
+    """The hardest case: 2r - 1 workers, so one group that is no repetition at all."""
+    n_workers = 2 * redundancy - 1
+    code = coding.grouped(n_workers, redundancy)
+    stragglers = [{(i + j) % n_workers for j in range(redundancy - 1)} for i in range(n_workers)]
+    for late in stragglers:
+        a = code.decoding_vector(set(range(n_workers)) - late)
+        assert np.abs(a @ code.encoding - 1).max() < 1e-8
+
+
+def test_many_workers_are_no_trouble_but_for_cyclic():
+    coding.grouped(10_000, 3)
+    coding.reed_solomon(2_000, 50)
+    with pytest.raises(BadInputError, match="use another above 2000"):
+        coding.cyclic(2_001, 2)
+
+
+def test_undecodable_sets_say_what_lacks():
+    with pytest.raises(
+        UndecodableError, match=r"workers 0, 1 do not decode: at least 1 more from workers 2, 3"
+    ):
+        coding.grouped(4, 2).decoding_vector({0, 1})
 
 
 def test_amplification_is_what_it_says(rng):

@@ -80,6 +80,26 @@ def test_a_shard_nobody_holds_stops_the_run():
     assert Coordinator(CMC(3, 1.0), n_draws=1).handle(WorkerLost(1)) == [Stop(finished=False)]
 
 
+def test_blocks_beyond_the_last_draw_stop_a_run_all_the_same():
+    coordinator = Coordinator(GroupedCMC(2, 2, 1.0), n_draws=4)
+    [one_task], [other_task] = (coordinator.handle(WorkerJoined(k)) for k in (0, 1))
+    assert one_task.n_draws == other_task.n_draws == 2
+    blocks = [
+        Block(one_task, 0, np.zeros((2, 2, DIM))),
+        Block(other_task, 0, np.zeros((1, 2, DIM))),
+        Block(Task(0, (0, 1), 0, 2, 2), 2, np.zeros((2, 2, DIM))),
+    ]
+    assert coordinator.handle(blocks[0])[0] == Release(2)
+    assert coordinator.handle(blocks[1]) == [Release(3)]
+    assert coordinator.handle(blocks[2]) == [Release(4), Stop(finished=True)]
+
+
+def test_a_loss_does_not_stop_an_open_ended_run():
+    coordinator = Coordinator(CMC(2, 1.0))
+    assert coordinator.handle(WorkerLost(0)) == []
+    assert coordinator.handle(WorkerLost(1)) == []
+
+
 def test_no_draws_is_bad_input():
     with pytest.raises(BadInputError, match="at least one"):
         Coordinator(CMC(1, 1.0), n_draws=0)

@@ -11,7 +11,14 @@ from scipy.stats import norm
 
 from assertions import FALSE_FAIL_RATE, assert_quantile
 from quorate.errors import BadInputError
-from quorate.experiments.output import COLUMNS, draw, published_curves, summary, write
+from quorate.experiments.output import (
+    COLUMNS,
+    draw,
+    make_folder,
+    published_curves,
+    summary,
+    write,
+)
 from quorate.experiments.reproduce import average, curve_trajectories, reproduce
 from quorate.experiments.specs import FIGURES, READINGS, experiment
 from quorate.streams import Streams
@@ -37,7 +44,11 @@ def law_of(figure, curve):
 
 @pytest.mark.parametrize(("figure", "which"), ALL_CURVES)
 def test_published_reading_follows_the_scripts(figure, which, seed):
-    """Errors within 4 % (6 % at l = 1), or 4.9 standard errors; medians by the share below them."""
+    """Errors within 4 % (6 % at l = 1); medians by the share of times below them.
+
+    At l = 1 and K = 40 the error of C-CMC has a standard error of 2 %, so other seeds than the
+    fixed one get 4.9 standard errors.
+    """
     spec = experiment(figure, "published", realisations=REALISATIONS[figure], seed=seed)
     curve = spec.figure.curves[which]
     paths = curve_trajectories(spec, curve)
@@ -47,7 +58,9 @@ def test_published_reading_follows_the_scripts(figure, which, seed):
         if index not in (1, 5, 10, 20, 30):
             continue
         mean, sd = float(row["mean_error"]), float(row["sd_error"])
-        tolerance = max(mean * (0.06 if index == 1 else 0.04), z * sd / spec.realisations**0.5)
+        tolerance = mean * (0.06 if index == 1 else 0.04)
+        if seed:
+            tolerance = max(tolerance, z * sd / spec.realisations**0.5)
         assert paths.errors[:, index - 1].mean() == pytest.approx(mean, abs=tolerance)
         assert_quantile(paths.times[:, index - 1], float(row["median_time"]), 0.5)
 
@@ -179,7 +192,9 @@ def test_results_do_not_depend_on_how_many_runs_are_evaluated_at_a_time(seed, mo
 @pytest.mark.parametrize("reading", READINGS)
 def test_files(reading, tmp_path):
     spec = experiment("fig3", reading, realisations=3)
-    paths = write(spec, reproduce(spec), tmp_path / "new" / "folder")
+    folder = tmp_path / "new" / "folder"
+    make_folder(folder)
+    paths = write(spec, reproduce(spec), folder)
     assert [path.name for path in paths] == [
         "curves.csv",
         "figure.png",
@@ -196,22 +211,28 @@ def test_files(reading, tmp_path):
     else:
         assert [int(row["index"]) for row in rows] == list(range(1, 31)) * 3
     assert paths[1].read_bytes().startswith(b"\x89PNG")
-    assert json.loads(paths[3].read_text())["experiment"]["reading"]["name"] == reading
+    strictly = json.loads(paths[3].read_text(), parse_constant=pytest.fail)
+    assert strictly["experiment"]["reading"]["name"] == reading
+    again = write(spec, reproduce(spec), tmp_path)
+    assert all(x.read_bytes() == y.read_bytes() for x, y in zip(paths, again, strict=True))
 
 
-def test_published_curves_lie_where_the_published_reading_does():
-    """At the vertices that only noise moves: C-CMC's errors in Fig. 3, at known indices."""
-    published = published_curves("fig3")
-    assert set(published) == {("CMC", 1), ("G-CMC", 2), ("C-CMC", 2)}
-    assert set(published_curves("fig4")) == {
-        ("CMC", 1),
-        ("G-CMC", 2),
-        ("G-CMC", 4),
-        ("C-CMC", 2),
-        ("C-CMC", 4),
-    }
-    canvas = draw(experiment("fig3"), reproduce(experiment("fig3", realisations=2)))
-    dotted = [line for line in canvas.axes[0].lines if line.get_linestyle() == ":"]
+def test_published_curves_fall_as_the_law_does():
+    """One set of 50 runs each, and times of infinite variance: within a factor of 2.5 in error."""
+    for figure in FIGURES.values():
+        published = published_curves(figure.name)
+        assert set(published) == {(curve.label, curve.redundancy) for curve in figure.curves}
+        for curve in figure.curves:
+            rows = law_of(figure.name, curve)
+            times = [float(row["median_time"]) for row in rows]
+            for time, error in published[curve.label, curve.redundancy][::10]:
+                expected = np.interp(time, times, [float(row["mean_error"]) for row in rows])
+                assert 1 / 2.5 < error / expected < 2.5
+
+
+def test_the_figure_has_the_published_curves_as_dotted_lines():
+    spec = experiment("fig3", realisations=2)
+    dotted = [x for x in draw(spec, reproduce(spec)).axes[0].lines if x.get_linestyle() == ":"]
     assert len(dotted) == 3 + 1  # one for each scheme, one for the legend
 
 

@@ -69,7 +69,7 @@ def test_trace_is_read_from_a_file(tmp_path):
     assert parse_latency(f"trace:{path}") == Trace.read(path)
 
 
-@pytest.mark.parametrize("content", ["", "a,b\n", "0.1,-1\n", "0.1,inf\n"])
+@pytest.mark.parametrize("content", ["", "a,b\n", "0.1,-1\n", "0.1,inf\n", "0.1,nan\n"])
 def test_bad_traces(tmp_path, content):
     path = tmp_path / "times.csv"
     path.write_text(content)
@@ -124,6 +124,8 @@ def test_specs(spec, model):
         "pareto:a,b",
         "gamma:1",
         "pareto:0.1,1",
+        "pareto:0.1,inf",
+        "pareto:nan,1.2",
         "pareto:0,1.2",
         "exponential:-1",
         "exponential:nan",
@@ -143,7 +145,7 @@ def test_short_forms_of_slow_and_dead():
     for bad in ("", "4", "x10", "ax2"):
         with pytest.raises(BadInputError):
             parse_slow(bad)
-    for bad in ("", "@", "a", "1@b"):
+    for bad in ("", "@", "a", "1@b", "1@"):
         with pytest.raises(BadInputError):
             parse_dead(bad)
 

@@ -185,6 +185,11 @@ def test_error_of_eq_3():
     assert relative_error(second_moment(draws), expected) == pytest.approx(by_hand)
 
 
+def test_functions_without_an_expectation_have_no_relative_error():
+    moments, expected = np.array([[2.0, 9.0], [9.0, 3.0]]), np.diag([1.0, 2.0])
+    assert relative_error(moments, expected) == pytest.approx((1.0 + 0.5) / 2)
+
+
 def test_running_second_moments(rng):
     draws = rng.standard_normal((3, 8, 2))
     running = running_second_moments(draws)

@@ -36,10 +36,11 @@ def test_import_is_light():
     "error",
     [
         errors.BadInputError("redundancy", 7, "use at most 5"),
-        errors.UndecodableError(received={0, 2}, needed=4, draw=7),
-        errors.UndecodableError(received=set(), needed=4),
+        errors.UndecodableError(received={0, 2}, n_lacking=1, among={3}),
+        errors.UndecodableError(received=set(), n_lacking=2, among={0, 1}),
         errors.SingularCovarianceError(),
         errors.UnreachableError("cmc", 10, frozenset({3})),
+        errors.UnreachableError("grouped", 10, frozenset({2, 3})),
     ],
 )
 def test_errors_survive_pickling(error):
@@ -49,10 +50,12 @@ def test_errors_survive_pickling(error):
 
 
 def test_messages_name_the_way_out():
-    error = errors.UndecodableError(received={0, 2}, needed=4, draw=7)
+    error = errors.UndecodableError(received={0, 2}, n_lacking=1, among={4, 5})
     assert str(error) == (
-        "draw 7 has 2 of the 4 answers it needs (from workers 0, 2): wait, or raise `redundancy`"
+        "the answers of workers 0, 2 do not decode: at least 1 more from workers 4, 5 must come: "
+        "wait, or raise `redundancy`"
     )
+    assert "use a scheme with redundancy" in str(errors.UnreachableError("cmc", 10, {3}))
     assert errors.named_workers(range(20)) == "workers 0, 1, 2, 3, 4, 5, 6, 7 and 12 more"
 
 

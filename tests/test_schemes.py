@@ -201,9 +201,9 @@ def test_coded_order_of_answers_does_not_matter(rng):
     np.testing.assert_allclose(results, np.broadcast_to(results[0], np.shape(results)), atol=1e-13)
 
 
-def test_late_answers_are_counted_and_not_used():
+def test_answers_that_are_not_needed_are_counted_and_not_used():
     scheme = CodedCMC(coding.grouped(4, 2), DIM, RIDGE, 0.1)
-    for worker in (0, 2, 1, 3):
+    for worker in (0, 1, 2, 3):  # 1 says what 0 said, 3 is late
         scheme.receive(block(scheme, worker, 0, np.ones(DIM)))
     assert scheme.draw_counts() == (8, 4)
 
@@ -239,6 +239,10 @@ def test_the_dead_that_have_sent_all_are_not_missed():
     scheme.receive(block(scheme, 0, 0, np.zeros((1, DIM))))
     assert scheme.can_reach(1, {1})
     assert not scheme.can_reach(2, {1})
+    grouped = GroupedCMC(4, 2, RIDGE)
+    grouped.receive(block(grouped, 0, 0, np.zeros((2, DIM))))
+    assert grouped.can_reach(1, {2})
+    assert not grouped.can_reach(2, {2})
     coded = CodedCMC(coding.cyclic(3, 1), DIM, RIDGE, 0.1)
     coded.receive(block(coded, 0, 0, np.zeros(DIM)))
     assert coded.can_reach(1, {1, 2})
@@ -257,8 +261,9 @@ def test_no_draws_yet():
         ({"n_workers": 0}, "at least one worker"),
         ({"redundancy": 9}, "at most 4"),
         ({"redundancy": 0}, "1 or more"),
-        ({"cov_ridge": -1.0}, "above 0"),
-        ({"precision_ridge": -1.0}, "above 0"),
+        ({"cov_ridge": -1.0}, "0 or more"),
+        ({"cov_ridge": np.inf}, "0 or more"),
+        ({"precision_ridge": np.nan}, "0 or more"),
         ({"code": "turbo"}, "grouped, reed-solomon, cyclic"),
     ],
 )

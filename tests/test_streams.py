@@ -49,6 +49,6 @@ def test_normals_are_standard_and_uncorrelated_between_lanes(seed):
 
 
 def test_permutation_is_one(seed):
-    order = Streams(seed).permutation(30, lane=0)
+    order = Streams(seed).permutation(Purpose.WHO_IS_SLOW, 30)
     assert sorted(order) == list(range(30))
-    assert order != Streams(seed).permutation(30, lane=1)
+    assert order != Streams(seed).permutation(Purpose.WHO_IS_DEAD, 30)

@@ -131,6 +131,20 @@ def test_a_deadline_ends_an_open_ended_run(seed):
     assert scheme.ledger.n_received == (expected <= 4).sum(axis=1).tolist()
 
 
+def test_a_block_that_comes_at_the_deadline_is_in_time(seed):
+    latency = Trace(((1.0,),), shuffle=False)
+    assert run(CMC(2, 10.0), seed, None, until=3.0, latency=latency).release_times == [1, 2, 3]
+
+
+def test_an_open_ended_run_outlives_its_dead(seed):
+    """Worker 0 dies at time 1: what it had sent by then is still paired with what others send."""
+    latency = Dying(Slowed(Exponential(0.1), (1,), 3.0), (0,), since=1.0)
+    scheme = CMC(2, 10.0)
+    timeline = run(scheme, seed, None, until=50.0, latency=latency)
+    assert len(timeline.release_times) == scheme.ledger.n_received[0]
+    assert timeline.release_times[-1] > 1.0
+
+
 def test_a_run_must_have_an_end():
     with pytest.raises(BadInputError, match="needs a time to end at"):
         run(CMC(3, 10.0), 0, n_draws=None)

@@ -1,5 +1,6 @@
 """Array types, named once."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,4 +8,5 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Progress = Callable[[int, int], None]  # told how many are done, of how many
 CodedArray = NDArray[Any]  # float64, or complex128 where a code is complex

@@ -1,22 +1,22 @@
 """What people call: `simulate`."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, Progress
+from quorate.allocation import check_sizes
 from quorate.coordinator import Coordinator
 from quorate.diagnostics import relative_error, second_moment
 from quorate.engines import virtual
 from quorate.errors import UnreachableError, require
 from quorate.latency import LatencyModel, parse_latency
 from quorate.scheme import Scheme
-from quorate.schemes import scheme_maker
+from quorate.schemes import COV_RIDGE, scheme_maker
 from quorate.streams import Streams
 from quorate.subposterior import GaussianSubposteriors, paper_subposteriors
 
-Progress = Callable[[int, int], None]
+_MOST_BLOCKS = 10**8
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def simulate(
     per_draw: bool = False,
     realisations: int = 100,
     seed: int = 0,
-    cov_ridge: float = 10.0,
+    cov_ridge: float = COV_RIDGE,
     precision_ridge: float | None = None,
     progress: Progress = lambda done, total: None,
 ) -> SimulationSummary:
@@ -98,16 +98,23 @@ def simulate(
     """
     require(realisations >= 1, "realisations", realisations, "ask for at least one")
     require(seed >= 0, "seed", seed, "a seed is 0 or more")
-    model = parse_latency(latency) if isinstance(latency, str) else latency
-    subposteriors = subposteriors or paper_subposteriors(max(workers, 1))
-    make = scheme_maker(
-        scheme, workers, redundancy, subposteriors.dim, cov_ridge, precision_ridge, code
+    check_sizes(workers, redundancy)
+    require(
+        workers * draws <= _MOST_BLOCKS,
+        "workers x draws",
+        workers * draws,
+        f"a run of more than {_MOST_BLOCKS:.0e} blocks takes hours: use fewer",
     )
+    model = parse_latency(latency) if isinstance(latency, str) else latency
+    subposteriors = subposteriors or paper_subposteriors(workers)
     require(
         subposteriors.n_shards == workers,
-        "subposteriors",
+        "number of subposteriors",
         subposteriors.n_shards,
         f"there must be one for each of the {workers} workers",
+    )
+    make = scheme_maker(
+        scheme, workers, redundancy, subposteriors.dim, cov_ridge, precision_ridge, code
     )
     outcomes = []
     for realisation in range(realisations):
@@ -133,7 +140,7 @@ def _summary(
     scheme: str, workers: int, redundancy: int, draws: int, outcomes: list[_Outcome]
 ) -> SimulationSummary:
     received = sum(outcome.received for outcome in outcomes)
-    if not received:
+    if not received and outcomes[0].lost:
         raise UnreachableError(scheme, draws, outcomes[0].lost)
     times = np.array([outcome.time for outcome in outcomes])
     finished = np.isfinite(times)
@@ -149,12 +156,12 @@ def _summary(
         p99=p99,
         share_unfinished=float(1 - finished.mean()),
         error=float(np.mean(errors)) if errors else None,
-        wasted_share=1 - sum(outcome.used for outcome in outcomes) / received,
+        wasted_share=1 - sum(outcome.used for outcome in outcomes) / max(received, 1),
     )
 
 
 def _quantile(times: Array, share: float) -> float:
-    """Linear between order statistics, and infinity where those are."""
-    with np.errstate(invalid="ignore"):
-        value = float(np.quantile(times, share))
-    return np.inf if np.isnan(value) else value
+    """Linear between order statistics; infinity as soon as one of the two is, and has weight."""
+    position = share * (len(times) - 1)
+    low, high = np.sort(times)[[int(np.floor(position)), int(np.ceil(position))]]
+    return float(low if low == high else low + (high - low) * (position % 1))

@@ -1,7 +1,7 @@
 """The command line: parses, calls, prints."""
 
 import json
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from rich.table import Table
 from quorate.api import SimulationSummary, simulate
 from quorate.coding import CODES
 from quorate.errors import QuorateError
-from quorate.experiments.reproduce import AveragedCurve, reproduce
+from quorate.experiments.reproduce import TABLE_TIMES, AveragedCurve, best, reproduce
 from quorate.experiments.specs import FIGURES, READINGS, Experiment, experiment
 from quorate.latency import Dying, LatencyModel, Slowed, parse_dead, parse_latency, parse_slow
-from quorate.schemes import SCHEMES
+from quorate.schemes import COV_RIDGE, SCHEMES
 
 _PATIENCE = 2.0  # seconds before a progress bar shows
 _NEARLY_ALL = 0.985  # shares above are not worth a remark
@@ -33,6 +33,8 @@ class Commands(click.Group):
             return super().invoke(context)
         except QuorateError as error:
             raise click.UsageError(str(error)) from None
+        except MemoryError:
+            raise click.UsageError("this does not fit into memory: use smaller numbers") from None
 
 
 @click.group(cls=Commands)
@@ -54,7 +56,7 @@ def main() -> None:
 @click.option(
     "--cov-ridge",
     type=float,
-    default=10.0,
+    default=COV_RIDGE,
     show_default=True,
     metavar="X",
     help="σ² on every covariance estimate.",
@@ -90,11 +92,13 @@ def reproduce_command(
         cov_ridge=cov_ridge,
         precision_ridge=precision_ridge,
     )
+    from quorate.experiments.output import make_folder, write  # matplotlib is slow to import
+
+    folder = out or Path("results") / f"{figure}-{reading}"
+    make_folder(folder)
     with Patience(f"{figure}, {reading}") as patience:
         curves = reproduce(spec, patience.report)
-    from quorate.experiments.output import write  # matplotlib is slow to import
-
-    paths = write(spec, curves, out or Path("results") / f"{figure}-{reading}")
+    paths = write(spec, curves, folder)
     _out.print(_winners(spec, curves))
     _out.print("Written: " + ", ".join(str(path) for path in paths), soft_wrap=True)
 
@@ -127,7 +131,7 @@ def reproduce_command(
     help="Each draw takes a time of its own, rather than each batch of R.",
 )
 @click.option("--realisations", type=int, default=100, show_default=True, metavar="Z")
-@click.option("--cov-ridge", type=float, default=10.0, show_default=True, metavar="X")
+@click.option("--cov-ridge", type=float, default=COV_RIDGE, show_default=True, metavar="X")
 @click.option("--precision-ridge", type=float, metavar="Y", help="[default: K / cov-ridge]")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -175,7 +179,7 @@ def _described(summary: SimulationSummary) -> Table:
         "90 % of runs": _number(summary.p90),
         "99 % of runs": _number(summary.p99),
         "runs that never finish": f"{summary.share_unfinished:.1%}",
-        "error at the end, mean": "–" if summary.error is None else _number(summary.error),
+        "error at the end, mean": "–" if summary.error is None else f"{summary.error:.3g}",
         "draws no global draw uses": f"{summary.wasted_share:.1%}",
     }
     for name, value in rows.items():
@@ -185,8 +189,6 @@ def _described(summary: SimulationSummary) -> Table:
 
 def _winners(spec: Experiment, curves: list[AveragedCurve]) -> Table:
     """Errors at a few times, the smallest of each with a star."""
-    from quorate.experiments.output import TABLE_TIMES, best
-
     table = Table(
         title=f"{spec.figure.title}: who wins when, reading “{spec.reading.name}”",
         caption="mean error of eq. (3), * the smallest; in brackets the share of realisations "
@@ -222,10 +224,7 @@ class Patience:
     """A progress bar that shows itself only when one has waited for a while."""
 
     def __init__(self, label: str, seconds: float = _PATIENCE) -> None:
-        self._label = label
-        self._seconds = seconds
-        self._start = time.monotonic()
-        self._bar = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -233,20 +232,19 @@ class Patience:
             console=_err,
             transient=True,
         )
-        self.shown = False
+        self._task = self.bar.add_task(label, total=None)
+        self.timer = threading.Timer(seconds, self.bar.start)
+        self.timer.daemon = True
 
     def __enter__(self) -> "Patience":
+        self.timer.start()
         return self
 
     def report(self, done: int, total: int) -> None:
         """Say how far things are."""
-        if not self.shown and time.monotonic() - self._start >= self._seconds:
-            self.shown = True
-            self._bar.start()
-            self._bar.add_task(self._label, total=total)
-        if self.shown:
-            self._bar.update(self._bar.task_ids[0], completed=done)
+        self.bar.update(self._task, completed=done, total=total)
 
     def __exit__(self, *_: object) -> None:
-        if self.shown:
-            self._bar.stop()
+        self.timer.cancel()
+        self.timer.join()
+        self.bar.stop()

@@ -19,6 +19,10 @@ class Cell(Protocol):
     """Workers that decode on their own. Indices within a cell count from 0."""
 
     @property
+    def size(self) -> int:
+        """Number of workers."""
+
+    @property
     def needed(self) -> int:
         """The fewest answers that can be enough."""
 
@@ -29,7 +33,7 @@ class Cell(Protocol):
         """a, zero where there is no answer. Both have the shape (size of the cell,)."""
 
     def null_checks(self) -> CodedArray:
-        """Rows y with yB = 0, shape (r-1, size of the cell)."""
+        """Independent rows y with yB = 0, shape (n_checks, size of the cell)."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,14 @@ class RootsOfUnity:
         powers = np.outer(np.arange(1, self.redundancy), np.arange(self.size))
         return np.asarray(1 - self._one_minus_root[powers % self.size])
 
-    def coefficient(self, worker: int, holders: list[int]) -> complex:
-        """B_ks = K / Π over the other holders i of (1 - ω^(k-i))."""
-        gaps = [worker - holder for holder in holders if holder != worker]
-        return complex(self.size / self._one_minus_root[gaps].prod())
+    def coefficients(self, spacing: IntArray) -> CodedArray:
+        """B_ks = K / Π over the other holders i of (1 - ω^(k-i)), for the holders s + `spacing`.
+
+        They are the same for every shard: entry j is that of holder s + `spacing[j]`.
+        """
+        gaps = spacing[:, None] - spacing
+        factors = self._one_minus_root[gaps] + np.eye(len(spacing))  # 1 where k is i
+        return np.asarray(self.size / factors.prod(axis=1))
 
     @cached_property
     def _members(self) -> IntArray:
@@ -99,8 +107,12 @@ class Copied:
     Workers c, c + m, c + 2m, … are copies of member c, where m is the size of the smaller cell.
     """
 
-    members: RootsOfUnity
+    members: Cell
     n_copies: int
+
+    @property
+    def size(self) -> int:
+        return self.members.size * self.n_copies
 
     @property
     def needed(self) -> int:
@@ -111,20 +123,16 @@ class Copied:
 
     def decoding_vector(self, answered: Mask) -> CodedArray:
         copies = self._by_copy(answered)
-        vector = np.zeros(copies.shape, dtype=complex)
         member_vector = self.members.decoding_vector(self._any_copy(answered))
+        vector = np.zeros(copies.shape, dtype=member_vector.dtype)
         vector[copies.argmax(axis=0), np.arange(self.members.size)] = member_vector
         return vector.ravel()
 
     def null_checks(self) -> CodedArray:
-        first_copies = np.pad(
-            self.members.null_checks(), ((0, 0), (0, self.members.size * (self.n_copies - 1)))
-        )
-        n = self.members.size * self.n_copies
-        same = np.eye(n - self.members.size, n) - np.eye(
-            n - self.members.size, n, self.members.size
-        )
-        return np.concatenate([first_copies, same])
+        n_others = self.size - self.members.size
+        first_copies = np.pad(self.members.null_checks(), ((0, 0), (0, n_others)))
+        copies = np.eye(n_others, self.size) - np.eye(n_others, self.size, self.members.size)
+        return np.concatenate([first_copies, copies])
 
     def _any_copy(self, answered: Mask) -> Mask:
         return np.asarray(self._by_copy(answered).any(axis=0))
@@ -133,7 +141,7 @@ class Copied:
         return answered.reshape(self.n_copies, self.members.size)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ParityChecked:
     """A code known by G (r x K) with GB = e₁1ᵀ: any a = uG with u₁ = 1 has aB = 1.
 
@@ -144,8 +152,12 @@ class ParityChecked:
     generator: Array
 
     @property
+    def size(self) -> int:
+        return len(self.generator.T)
+
+    @property
     def needed(self) -> int:
-        return len(self.generator.T) - len(self.generator) + 1
+        return self.size - len(self.generator) + 1
 
     def decodes(self, answered: Mask) -> bool:
         return int(np.count_nonzero(answered)) >= self.needed

@@ -9,8 +9,8 @@ stragglers:
 
 grouped
     The default. Repetition within groups of r; where r does not divide K, one last group of
-    r + (K mod r) workers runs a small Reed-Solomon code. Decodes as soon as every group does,
-    which is usually long before K-r+1 answers are there.
+    r + (K mod r) workers runs a small code of one of the other kinds. Decodes as soon as
+    every group does, which is usually long before K-r+1 answers are there.
 reed_solomon
     Over the K-th roots of unity (Raviv et al. 2018, Halbawi et al. 2018), replicas equally spaced.
     Needs any K-r+1 answers. Well conditioned while r is below about 20.
@@ -38,9 +38,11 @@ from quorate.errors import IllConditionedCodeWarning, UndecodableError, require
 
 _ROUNDING = 2.2e-16
 _TOLERABLE = 1e-8
+_LARGE_REDUNDANCY = 20  # from here on roots of unity are worse than a random code
+_MANY_WORKERS = 2_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GradientCode:
     """A gradient code for K workers and K shards.
 
@@ -85,7 +87,8 @@ class GradientCode:
 
     def decodable(self, received: Collection[int]) -> bool:
         """Whether the answers of these workers are enough."""
-        return self._cells_decode(self._mask(received))
+        answered = self._mask(received)
+        return all(cell.decodes(answered[workers]) for workers, cell in self.cells)
 
     def decoding_vector(self, received: Collection[int]) -> CodedArray:
         """a with aB = 1 that vanishes off `received`, shape (K,).
@@ -93,9 +96,11 @@ class GradientCode:
         Warns where rounding errors come back multiplied beyond use.
         """
         answered = self._mask(received)
-        if not self._cells_decode(answered):
-            needed = sum(cell.needed for _, cell in self.cells)
-            raise UndecodableError(frozenset(received), needed)
+        for workers, cell in self.cells:
+            if not cell.decodes(answered[workers]):
+                n_lacking = max(cell.needed - int(answered[workers].sum()), 1)
+                among = range(self.n_workers)[workers]
+                raise UndecodableError(frozenset(received), n_lacking, among)
         vector = np.concatenate(
             [cell.decoding_vector(answered[workers]) for workers, cell in self.cells]
         )
@@ -106,9 +111,6 @@ class GradientCode:
         answered = np.zeros(self.n_workers, dtype=bool)
         answered[list(received)] = True
         return answered
-
-    def _cells_decode(self, answered: Mask) -> bool:
-        return all(cell.decodes(answered[workers]) for workers, cell in self.cells)
 
     def amplification(self, received: Collection[int]) -> float:
         """Largest over shards of Σ_k |a_k B_ks|: what multiplies any mismatch of replicas."""
@@ -127,8 +129,8 @@ class GradientCode:
         if amplification * _ROUNDING > _TOLERABLE:
             warnings.warn(
                 f"the {self.name} code for {self.n_workers} workers multiplies rounding errors "
-                f"by {amplification:.1e} on this set of answers: use the grouped code, or a "
-                "smaller redundancy",
+                f"by {amplification:.1e} on this set of answers: use the grouped code with a "
+                "redundancy that divides the number of workers",
                 IllConditionedCodeWarning,
                 stacklevel=3,
             )
@@ -169,25 +171,26 @@ def grouped(n_workers: int, redundancy: int) -> GradientCode:
 
 def _group(size: int, redundancy: int) -> GradientCode:
     if size > redundancy:
-        return _copied_reed_solomon(size, redundancy)
+        return _copied(size, redundancy)
     held = np.tile(np.arange(size), (size, 1))
     return GradientCode(
         "repetition", held, np.ones(held.shape), ((slice(0, size), Repetition(size)),)
     )
 
 
-def _copied_reed_solomon(size: int, redundancy: int) -> GradientCode:
+def _copied(size: int, redundancy: int) -> GradientCode:
     """As many copies of a smaller code as divide both sizes; it decodes sooner than a large one.
 
     A shard of the smaller code stands for the sum of the shards that are equal to it modulo m.
     """
     n_copies = gcd(size, redundancy)
-    small = reed_solomon(size // n_copies, redundancy // n_copies)
+    construct = reed_solomon if redundancy // n_copies <= _LARGE_REDUNDANCY else cyclic
+    small = construct(size // n_copies, redundancy // n_copies)
     copies = np.arange(n_copies) * small.n_workers
     held = (copies[:, None] + small.held[:, None, :]).reshape(small.n_workers, redundancy)
-    cell = Copied(RootsOfUnity(small.n_workers, small.redundancy), n_copies)
+    cell = Copied(small.cells[0][1], n_copies)
     return GradientCode(
-        "copied reed-solomon",
+        "copied",
         held=np.tile(held, (n_copies, 1)),
         coefficients=np.tile(small.coefficients, (n_copies, n_copies)),
         cells=((slice(0, size), cell),),
@@ -203,19 +206,20 @@ def reed_solomon(n_workers: int, redundancy: int) -> GradientCode:
     check_sizes(n_workers, redundancy)
     cell = RootsOfUnity(n_workers, redundancy)
     spacing = np.arange(redundancy) * n_workers // redundancy
-    held = np.sort((np.arange(n_workers)[:, None] - spacing) % n_workers, axis=1)
-    coefficients = [
-        [cell.coefficient(worker, [int(i) for i in (shard + spacing) % n_workers]) for shard in row]
-        for worker, row in enumerate(held.tolist())
-    ]
-    return GradientCode(
-        "reed-solomon", held, np.array(coefficients), ((slice(0, n_workers), cell),)
-    )
+    held = (np.arange(n_workers)[:, None] - spacing) % n_workers
+    coefficients = np.tile(cell.coefficients(spacing), (n_workers, 1))
+    return GradientCode("reed-solomon", held, coefficients, ((slice(0, n_workers), cell),))
 
 
 def cyclic(n_workers: int, redundancy: int, seed: int = 0) -> GradientCode:
     """Worker k holds shards k, …, k+r-1; rows of B lie in the null space of a random H."""
     check_sizes(n_workers, redundancy)
+    require(
+        n_workers <= _MANY_WORKERS,
+        "workers",
+        n_workers,
+        f"the cyclic code costs K³ to set up: use another above {_MANY_WORKERS} workers",
+    )
     held = (np.arange(n_workers)[:, None] + np.arange(redundancy)) % n_workers
     parity = np.random.default_rng(seed).standard_normal((redundancy - 1, n_workers))
     parity[:, -1] = -parity[:, :-1].sum(axis=1)

@@ -53,9 +53,9 @@ class Coordinator:
         n_global = self.scheme.receive(block)
         if n_global > self.n_global:
             self.n_global = n_global
+            if self.n_draws is not None and n_global >= self.n_draws:
+                return [Release(self.n_draws), Stop(finished=True)]
             released = [Release(n_global)]
-            if n_global == self.n_draws:
-                return [*released, Stop(finished=True)]
         task = block.task
         if block.first_draw + len(block.payload) < task.first_draw + task.n_draws:
             return released  # the worker has more to do
@@ -67,11 +67,9 @@ class Coordinator:
         return [task for task in tasks if task is not None]
 
     def _lost(self, worker: int) -> list[Command]:
-        if worker in self.lost:
-            return []
+        """Stop if what was asked for is out of reach; an open-ended run takes what it can get."""
         self.lost.add(worker)
-        everyone = set(range(self.scheme.allocation.n_workers))
-        wanted = self.n_draws if self.n_draws is not None else self.n_global + 1
-        if self.scheme.can_reach(wanted, everyone - self.lost):
+        alive = set(range(self.scheme.allocation.n_workers)) - self.lost
+        if self.n_draws is None or self.scheme.can_reach(self.n_draws, alive):
             return []
         return [Stop(finished=False)]

@@ -8,6 +8,8 @@ from quorate._types import Array
 def relative_error(second_moments: Array, expected: Array) -> Array:
     """Error of eq. (3), averaged over the test functions f_ij(θ) = θ[i]θ[j] of §VI.
 
+    A function whose expectation is 0 has no relative error, and is left out.
+
     Parameters
     ----------
     second_moments
@@ -20,7 +22,9 @@ def relative_error(second_moments: Array, expected: Array) -> Array:
     Array
         Shape (...).
     """
-    return np.asarray(np.mean(np.abs((second_moments - expected) / expected), axis=(-2, -1)))
+    has_one = expected != 0
+    errors = np.abs(second_moments[..., has_one] / expected[has_one] - 1)
+    return np.asarray(errors.mean(axis=-1))
 
 
 def second_moment(draws: Array) -> Array:

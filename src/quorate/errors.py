@@ -2,7 +2,7 @@
 
 QuorateError
 ├── BadInputError            a value that cannot be right, by name, and the way out
-├── UndecodableError         a draw has too few answers to be decoded
+├── UndecodableError         a set of answers does not decode
 ├── SingularCovarianceError  weights asked for from draws that do not span the space
 └── UnreachableError         the workers still alive can never give what was asked
 
@@ -29,18 +29,17 @@ class BadInputError(QuorateError, ValueError):
 
 
 class UndecodableError(QuorateError):
-    """A coded draw has fewer answers than its code needs."""
+    """A set of answers that does not decode: who answered, and where at least how many lack."""
 
-    def __init__(self, received: Collection[int], needed: int, draw: int | None = None) -> None:
-        super().__init__(received, needed, draw)
-        self.received, self.needed, self.draw = received, needed, draw
+    def __init__(self, received: Collection[int], n_lacking: int, among: Collection[int]) -> None:
+        super().__init__(received, n_lacking, among)
+        self.received, self.n_lacking, self.among = received, n_lacking, among
 
     def __str__(self) -> str:
-        what = "this draw" if self.draw is None else f"draw {self.draw}"
-        answers = named_workers(self.received) if self.received else "no workers"
+        answered = named_workers(self.received) if self.received else "no workers"
         return (
-            f"{what} has {len(self.received)} of the {self.needed} answers it needs "
-            f"(from {answers}): wait, or raise `redundancy`"
+            f"the answers of {answered} do not decode: at least {self.n_lacking} more from "
+            f"{named_workers(self.among)} must come: wait, or raise `redundancy`"
         )
 
 
@@ -63,9 +62,12 @@ class UnreachableError(QuorateError):
         self.scheme, self.n_draws, self.lost = scheme, n_draws, lost
 
     def __str__(self) -> str:
+        redundancy = (
+            "use a scheme with redundancy" if self.scheme == "cmc" else "raise `redundancy`"
+        )
         return (
             f"{self.scheme} can never reach {self.n_draws} global draws without "
-            f"{named_workers(self.lost)}: have fewer workers dead, or raise `redundancy`"
+            f"{named_workers(self.lost)}: have fewer workers dead, or {redundancy}"
         )
 
 

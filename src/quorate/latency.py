@@ -15,8 +15,6 @@ from quorate._types import Array
 from quorate.errors import BadInputError, require
 from quorate.streams import Purpose, Streams
 
-_SLOW_LANE, _DEAD_LANE, _TRACE_LANE = 0, 1, 2
-
 
 class LatencyModel(Protocol):
     """Computing times, and when workers die."""
@@ -38,10 +36,10 @@ class Pareto:
     def __post_init__(self) -> None:
         _require_positive("mean_per_shard", self.mean_per_shard)
         require(
-            self.tail_index > 1,
+            1 < self.tail_index < np.inf,
             "tail_index",
             self.tail_index,
-            "a Pareto time has a mean only if its tail index is above 1",
+            "a Pareto time has a mean only if its tail index is above 1, and finite",
         )
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
@@ -105,8 +103,8 @@ class Trace:
             self.recorded,
             "a trace needs at least one row, each with at least one time",
         )
-        _require_positive("the shortest recorded time", min(map(min, self.recorded)))
-        _require_finite("the longest recorded time", max(map(max, self.recorded)))
+        for time in (time for row in self.recorded for time in row):
+            _require_positive("a recorded time", time)
 
     @classmethod
     def read(cls, path: str | Path) -> "Trace":
@@ -133,8 +131,8 @@ class Trace:
     def _starts(self, streams: Streams, n_workers: int) -> list[tuple[int, int]]:
         if not self.shuffle:
             return [(worker % len(self.recorded), 0) for worker in range(n_workers)]
-        lanes = [(_TRACE_LANE, worker) for worker in range(n_workers)]
-        which, where = streams.uniforms(Purpose.CHOICE, lanes, 0, 1, 2)[:, 0].T
+        lanes = [(worker, 0) for worker in range(n_workers)]
+        which, where = streams.uniforms(Purpose.WHERE_IN_A_TRACE, lanes, 0, 1, 2)[:, 0].T
         rows = [int(u * len(self.recorded)) for u in which]
         return [(row, int(u * len(self.recorded[row]))) for row, u in zip(rows, where, strict=True)]
 
@@ -159,7 +157,7 @@ class Slowed:
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         times = self.model.times(streams, n_workers, first, n)
-        times[_chosen(self.workers, streams, n_workers, _SLOW_LANE)] *= self.factor
+        times[_chosen(self.workers, streams, n_workers, Purpose.WHO_IS_SLOW)] *= self.factor
         return times
 
     def death_times(self, streams: Streams, n_workers: int) -> Array:
@@ -179,14 +177,14 @@ class Dying:
 
     def __post_init__(self) -> None:
         _require_count("dead workers", self.workers)
-        require(self.since >= 0, "since", self.since, "a worker dies at time 0 or later")
+        require(0 <= self.since < np.inf, "since", self.since, "a worker dies at time 0 or later")
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         return self.model.times(streams, n_workers, first, n)
 
     def death_times(self, streams: Streams, n_workers: int) -> Array:
         deaths = self.model.death_times(streams, n_workers)
-        dying = _chosen(self.workers, streams, n_workers, _DEAD_LANE)
+        dying = _chosen(self.workers, streams, n_workers, Purpose.WHO_IS_DEAD)
         deaths[dying] = np.minimum(deaths[dying], self.since)
         return deaths
 
@@ -226,9 +224,9 @@ def parse_slow(spec: str) -> tuple[int, float]:
 
 def parse_dead(spec: str) -> tuple[int, float]:
     """Read `2` or `2@1.5`: two workers are dead from the start, or from time 1.5 on."""
-    count, _, since = spec.partition("@")
+    count, at, since = spec.partition("@")
     try:
-        return int(count), float(since or 0)
+        return int(count), float(since) if at else 0.0
     except ValueError:
         raise BadInputError("dead", spec, "write COUNT or COUNT@TIME, for example 1@2.5") from None
 
@@ -247,7 +245,7 @@ def _never(n_workers: int) -> Array:
 
 
 def _chosen(
-    workers: int | tuple[int, ...], streams: Streams, n_workers: int, lane: int
+    workers: int | tuple[int, ...], streams: Streams, n_workers: int, purpose: Purpose
 ) -> list[int]:
     if isinstance(workers, int):
         require(
@@ -256,7 +254,7 @@ def _chosen(
             workers,
             f"there are only {n_workers} workers",
         )
-        return streams.permutation(n_workers, lane)[:workers]
+        return streams.permutation(purpose, n_workers)[:workers]
     require(
         all(worker < n_workers for worker in workers),
         "slow or dead workers",
@@ -267,12 +265,7 @@ def _chosen(
 
 
 def _require_positive(name: str, value: float) -> None:
-    require(value > 0, name, value, "it must be above 0")
-    _require_finite(name, value)
-
-
-def _require_finite(name: str, value: float) -> None:
-    require(bool(np.isfinite(value)), name, value, "it must be a finite number")
+    require(0 < value < np.inf, name, value, "it must be a finite number above 0")
 
 
 def _require_count(name: str, workers: int | tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ form without square roots (LDLᵀ). Matrices that are large, or few, go to LAPAC
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import SingularCovarianceError
+from quorate.errors import SingularCovarianceError, require
 
 _CHUNK = 2048  # matrices eliminated at a time, to stay in cache
 _LARGE = 16  # dimension from which LAPACK is faster
@@ -33,6 +33,11 @@ def spd_solve(matrices: Array, columns: Array) -> Array:
         part = slice(start, start + _CHUNK)
         solved[part] = _eliminate(stack[part], stacked_columns[part])
     return solved.reshape(columns.shape)
+
+
+def check_ridge(name: str, ridge: float) -> None:
+    """Refuse what cannot be added along a diagonal."""
+    require(0 <= ridge < np.inf, name, ridge, "a ridge is a finite number, 0 or more")
 
 
 def add_ridge(matrices: Array, ridge: float) -> Array:

@@ -14,7 +14,7 @@ from quorate._types import CodedArray
 class Task(NamedTuple):
     """Worker `worker` is to draw, and to send blocks of what its scheme makes of the draws.
 
-    A pure function of its fields: done again, by any holder of the shards, it gives the same bits.
+    The draws are a pure function of its fields: any holder of the shards draws the same bits.
     How many draws go into a block is for the engine to choose; the paper sends each on its own.
     """
 

@@ -12,7 +12,7 @@ from quorate._types import Array
 from quorate.linalg import add_ridge
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Moments:
     """Mean and scatter of the draws so far, for one sequence or a stack of them.
 

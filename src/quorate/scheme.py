@@ -25,10 +25,6 @@ class WorkerSide(Protocol):
 class Scheme(Protocol):
     """What every scheme offers to the coordinator and to the workers."""
 
-    @property
-    def name(self) -> str:
-        """As in the paper."""
-
     # Data allocation
 
     @property

@@ -28,7 +28,9 @@ class Purpose(IntEnum):
 
     DRAWS = 0
     TIMES = 1
-    CHOICE = 2
+    WHO_IS_SLOW = 2
+    WHO_IS_DEAD = 3
+    WHERE_IN_A_TRACE = 4
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Streams:
         first, n
             The rows wanted of every lane: `first` to `first + n - 1`.
         width
-            Numbers per row.
+            Numbers per row. The same for all uses of one purpose, or they overlap.
 
         Returns
         -------
@@ -85,9 +87,9 @@ class Streams:
         """Standard normals for draws, shape (len(lanes), n, width), addressed as `uniforms`."""
         return np.asarray(ndtri(self.uniforms(Purpose.DRAWS, lanes, first, n, width)))
 
-    def permutation(self, n: int, lane: int) -> list[int]:
+    def permutation(self, purpose: Purpose, n: int) -> list[int]:
         """A random order of 0, …, n-1, for choices such as who is slow."""
-        uniforms = self.uniforms(Purpose.CHOICE, [(lane, 0)], 0, 1, n)[0, 0]
+        uniforms = self.uniforms(purpose, [(0, 0)], 0, 1, n)[0, 0]
         return [int(i) for i in np.argsort(uniforms)]
 
 

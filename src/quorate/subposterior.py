@@ -13,7 +13,7 @@ from quorate.linalg import spd_inverse, spd_solve
 from quorate.streams import Lane, Streams
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GaussianSubposteriors:
     """N(μ_s, C_s) for every shard s: `means` is (n_shards, d), `covs` (n_shards, d, d)."""
 

@@ -4,6 +4,7 @@ The coordinator, the scheme and what workers compute are the real ones; only the
 computing takes is drawn from a latency model. A run is deterministic under its seed.
 """
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from quorate.streams import Lane, Streams
 from quorate.subposterior import GaussianSubposteriors
 
 _LEAST = 16  # draws and times made at first; then as many again as there are
+_LAST = sys.maxsize  # a block that comes at the deadline is in time
 Entry = tuple[float, int, Event]  # of the heap: the number decides between events of one time
 
 
@@ -78,7 +80,7 @@ def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Ti
     clock = VirtualClock(cluster, n_workers)
     timeline = Timeline()
     heap: list[Entry] = [(0.0, worker, WorkerJoined(worker)) for worker in range(n_workers)]
-    heappush(heap, (until, n_workers, DeadlinePassed()))
+    heappush(heap, (until, _LAST, DeadlinePassed()))
     while True:
         now, _, event = heappop(heap)
         if isinstance(event, Block):
@@ -104,7 +106,7 @@ class VirtualClock:
 
     def __init__(self, cluster: Cluster, n_workers: int) -> None:
         self._cluster = cluster
-        self._order = count(n_workers + 1)
+        self._order = count(n_workers)
         self._free_at = [0.0] * n_workers
         self._next_unit = [0] * n_workers
         self._times: list[list[float]] = [[] for _ in range(n_workers)]

@@ -25,7 +25,7 @@ Run = tuple[Scheme, Timeline]
 TIME_GRID = np.round(np.arange(1, 101) * 0.05, 2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trajectories:
     """Errors of every realisation at a number of moments, both (n_realisations, n_moments).
 

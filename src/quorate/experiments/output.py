@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from quorate.experiments.reproduce import AveragedCurve
+from quorate.errors import BadInputError
+from quorate.experiments.reproduce import ENOUGH, TABLE_TIMES, AveragedCurve, best
 from quorate.experiments.specs import Experiment
 
 COLUMNS = (
@@ -28,13 +31,10 @@ COLUMNS = (
 )
 COLOURS = {"CMC": "#4d4d4d", "G-CMC": "#0072b2", "C-CMC": "#d55e00"}
 LINE_STYLES = {1: "-", 2: "-", 4: "--"}
-TABLE_TIMES = (0.5, 1.0, 2.0, 3.0, 4.0)
-_EARLIEST_SHARE = 0.5
 
 
 def write(experiment: Experiment, curves: list[AveragedCurve], folder: Path) -> list[Path]:
     """Write `curves.csv`, `figure.png`, `figure.svg` and `summary.json` into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in ("curves.csv", "figure.png", "figure.svg", "summary.json")]
     with paths[0].open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -42,8 +42,9 @@ def write(experiment: Experiment, curves: list[AveragedCurve], folder: Path) -> 
         writer.writerows(_rows(experiment, curves))
     canvas = draw(experiment, curves)
     canvas.savefig(paths[1], dpi=150)
-    canvas.savefig(paths[2], metadata={"Date": None})
-    paths[3].write_text(json.dumps(summary(experiment, curves), indent=2) + "\n")
+    with rc_context({"svg.hashsalt": "quorate"}):  # the same file for the same curves
+        canvas.savefig(paths[2], metadata={"Date": None})
+    paths[3].write_text(json.dumps(summary(experiment, curves), indent=2, allow_nan=False) + "\n")
     return paths
 
 
@@ -70,7 +71,7 @@ def _rows(experiment: Experiment, curves: list[AveragedCurve]) -> Iterator[list[
 def summary(experiment: Experiment, curves: list[AveragedCurve]) -> dict[str, object]:
     """The spec of the experiment, and who is where at a few times."""
     return {
-        "experiment": {**asdict(experiment), "reading": asdict(experiment.reading)},
+        "experiment": _without_infinity(asdict(experiment)),
         "errors": {
             f"{averaged.curve.label} r={averaged.curve.redundancy}": {
                 str(time): _or_none(averaged.error_at(time)) for time in TABLE_TIMES
@@ -81,19 +82,33 @@ def summary(experiment: Experiment, curves: list[AveragedCurve]) -> dict[str, ob
     }
 
 
-def best(curves: list[AveragedCurve], time: float) -> AveragedCurve | None:
-    """The curve with the smallest error at a time, if any has one."""
-    known = [curve for curve in curves if np.isfinite(curve.error_at(time))]
-    return min(known, key=lambda curve: curve.error_at(time), default=None)
-
-
 def _best_name(curves: list[AveragedCurve], time: float) -> str | None:
     winner = best(curves, time)
     return None if winner is None else f"{winner.curve.label} r={winner.curve.redundancy}"
 
 
+def _without_infinity(fields: dict[str, Any]) -> dict[str, Any]:
+    """None for infinity, which JSON does not know."""
+    return {
+        key: _without_infinity(value)
+        if isinstance(value, dict)
+        else None
+        if value == np.inf
+        else value
+        for key, value in fields.items()
+    }
+
+
 def _or_none(value: float) -> float | None:
     return None if np.isnan(value) else round(value, 4)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder to write to, before there is much to lose."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError("out", str(folder), f"cannot be made ({error.strerror})") from None
 
 
 def published_curves(figure: str) -> dict[tuple[str, int], list[tuple[float, float]]]:
@@ -141,7 +156,7 @@ def _source(experiment: Experiment) -> str:
 
 def _draw_curve(axes: Axes, averaged: AveragedCurve) -> None:
     """From where half of the realisations have a draw: before, the average is of the lucky."""
-    shown = averaged.share_defined >= _EARLIEST_SHARE
+    shown = averaged.share_defined >= ENOUGH
     colour = COLOURS[averaged.curve.label]
     style = LINE_STYLES[averaged.curve.redundancy]
     name = averaged.curve.label

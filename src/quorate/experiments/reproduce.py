@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, Progress
 from quorate.coordinator import Coordinator
 from quorate.engines import virtual
 from quorate.experiments.evaluate import Run, Trajectories, trajectories
@@ -15,10 +15,11 @@ from quorate.streams import Streams
 from quorate.subposterior import paper_subposteriors
 
 _RUNS_AT_A_TIME = 50
-Progress = Callable[[int, int], None]
+TABLE_TIMES = (0.5, 1.0, 2.0, 3.0, 4.0)
+ENOUGH = 0.5  # share of realisations with a draw below which an average is of the lucky only
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AveragedCurve:
     """A curve as it is drawn.
 
@@ -47,6 +48,12 @@ class AveragedCurve:
         if not known.any():
             return np.nan
         return float(np.interp(time, self.times[known], values[known], left=np.nan, right=np.nan))
+
+
+def best(curves: list[AveragedCurve], time: float) -> AveragedCurve | None:
+    """The curve with the smallest error at a time, of those with a draw in enough realisations."""
+    known = [curve for curve in curves if curve.share_at(time) >= ENOUGH]
+    return min(known, key=lambda curve: curve.error_at(time), default=None)
 
 
 def reproduce(

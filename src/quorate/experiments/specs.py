@@ -9,15 +9,14 @@ from dataclasses import dataclass
 
 from quorate.errors import require
 from quorate.latency import Pareto
+from quorate.linalg import check_ridge
+from quorate.schemes import COV_RIDGE
 
 # Constants of §VI
 MEAN_PER_SHARD = 0.1  # η
 TAIL_INDEX = 1.2  # β
 DIM = 5  # d
 BAND = 0.15  # half the width of the shaded regions, in standard deviations over realisations
-
-# The paper gives no σ²; these are the scripts'.
-COV_RIDGE = 10.0
 
 
 @dataclass(frozen=True)
@@ -143,6 +142,8 @@ class Experiment:
     def __post_init__(self) -> None:
         require(self.realisations >= 1, "realisations", self.realisations, "ask for at least one")
         require(self.seed >= 0, "seed", self.seed, "a seed is 0 or more")
+        check_ridge("cov_ridge", self.cov_ridge)
+        check_ridge("precision_ridge", self.precision_ridge)
 
 
 def experiment(

@@ -5,17 +5,18 @@ k, at the server. A scheme is pure: it knows no engine, no clock and no process.
 """
 
 from collections.abc import Callable
-from math import inf
 
 from quorate.allocation import check_sizes
 from quorate.coding import make_code
 from quorate.errors import require
+from quorate.linalg import check_ridge
 from quorate.scheme import Scheme
 from quorate.schemes.cmc import CMC
 from quorate.schemes.coded import CodedCMC
 from quorate.schemes.grouped import GroupedCMC
 
 SCHEMES = ("cmc", "grouped", "coded")
+COV_RIDGE = 10.0  # the paper gives no σ²; this is its authors'
 
 
 def scheme_maker(
@@ -46,17 +47,13 @@ def scheme_maker(
     """
     require(scheme in SCHEMES, "scheme", scheme, f"choose one of {', '.join(SCHEMES)}")
     check_sizes(n_workers, redundancy)
-    for name, ridge in (("cov_ridge", cov_ridge), ("precision_ridge", precision_ridge)):
-        require(
-            ridge is None or 0 < ridge < inf,
-            name,
-            ridge,
-            "the first draws have a singular covariance: use a ridge above 0",
-        )
+    check_ridge("cov_ridge", cov_ridge)
+    if precision_ridge is None:
+        precision_ridge = n_workers / cov_ridge if cov_ridge else 0.0
+    check_ridge("precision_ridge", precision_ridge)
     if scheme == "cmc":
         return lambda: CMC(n_workers, cov_ridge)
     if scheme == "grouped":
         return lambda: GroupedCMC(n_workers, redundancy, cov_ridge)
     gradient_code = make_code(code, n_workers, redundancy)
-    ridge_on_sum = n_workers / cov_ridge if precision_ridge is None else precision_ridge
-    return lambda: CodedCMC(gradient_code, dim, cov_ridge, ridge_on_sum)
+    return lambda: CodedCMC(gradient_code, dim, cov_ridge, precision_ridge)

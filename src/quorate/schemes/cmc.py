@@ -10,8 +10,8 @@ import numpy as np
 
 from quorate._types import Array, CodedArray
 from quorate.allocation import one_to_one
-from quorate.errors import require
 from quorate.ledger import DrawCounts, Ledger
+from quorate.linalg import check_ridge
 from quorate.messages import Block, Task
 from quorate.tasks import BatchCounter
 
@@ -37,10 +37,8 @@ class CMC:
         σ² of eq. (7b).
     """
 
-    name = "CMC"
-
     def __init__(self, n_workers: int, cov_ridge: float) -> None:
-        require(cov_ridge >= 0, "cov_ridge", cov_ridge, "a ridge cannot be negative")
+        check_ridge("cov_ridge", cov_ridge)
         self.cov_ridge = cov_ridge
         # Data allocation: shard k to worker k
         self.allocation = one_to_one(n_workers)
@@ -57,7 +55,7 @@ class CMC:
     # At the server: when all l-th draws are there, so is the l-th global draw
 
     def next_task(self, worker: int, n_draws: int | None) -> Task | None:
-        return self._batches.up_to(n_draws, worker, chain=0)
+        return self._batches.up_to(n_draws, worker, self.chain_of(worker))
 
     def receive(self, block: Block) -> int:
         return self.ledger.add(block.task.worker, block.payload)

@@ -12,9 +12,8 @@ import numpy as np
 from quorate._types import Array, CodedArray
 from quorate.allocation import allocation_of
 from quorate.coding import GradientCode
-from quorate.errors import require
 from quorate.ledger import DrawCounts
-from quorate.linalg import add_ridge, spd_solve
+from quorate.linalg import add_ridge, check_ridge, spd_solve
 from quorate.messages import Block, Task
 from quorate.moments import Moments, running_covariances
 from quorate.tasks import BatchCounter
@@ -55,13 +54,11 @@ class CodedCMC:
         σ² added to D̂^l of eq. (14), at the server. Its units are the inverse of `cov_ridge`'s.
     """
 
-    name = "C-CMC"
-
     def __init__(
         self, code: GradientCode, dim: int, cov_ridge: float, precision_ridge: float
     ) -> None:
-        for name, ridge in (("cov_ridge", cov_ridge), ("precision_ridge", precision_ridge)):
-            require(ridge >= 0, name, ridge, "a ridge cannot be negative")
+        check_ridge("cov_ridge", cov_ridge)
+        check_ridge("precision_ridge", precision_ridge)
         self.code = code
         self.dim = dim
         self.precision_ridge = precision_ridge
@@ -73,7 +70,8 @@ class CodedCMC:
         self._answers: list[list[int]] = []  # to each draw: from whom, until it can be decoded
         self._payloads: list[list[CodedArray]] = []  # likewise: what they sent
         self._decoded: list[CodedArray] = []
-        self._missing: list[list[int]] = []  # for each draw, answers that each cell lacks at least
+        self._missing: list[list[int]] = []  # for each draw, answers each cell lacks at least
+        self._n_cells_missing: list[int] = []  # for each draw, cells that lack any
         members = [range(code.n_workers)[workers] for workers, _ in code.cells]
         self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
         self._needed = [cell.needed for _, cell in code.cells]
@@ -88,7 +86,7 @@ class CodedCMC:
     # At the server
 
     def next_task(self, worker: int, n_draws: int | None) -> Task | None:
-        return self._batches.up_to(n_draws, worker, chain=0)
+        return self._batches.up_to(n_draws, worker, self.chain_of(worker))
 
     def receive(self, block: Block) -> int:
         """File the answers; late ones, to draws decoded already, are only counted.
@@ -105,12 +103,14 @@ class CodedCMC:
                 self._answers.append([])
                 self._payloads.append([])
                 self._missing.append(self._needed.copy())
+                self._n_cells_missing.append(len(self._needed))
             self._answers[draw].append(worker)
             self._payloads[draw].append(block.payload[draw - first : draw - first + 1])
             missing = self._missing[draw]
             missing[cell] -= 1
-            enough_perhaps = missing[cell] <= 0 and max(missing) <= 0
-            if enough_perhaps and self.code.decodable(self._answers[draw]):
+            if not missing[cell]:
+                self._n_cells_missing[draw] -= 1
+            if not self._n_cells_missing[draw] and self.code.decodable(self._answers[draw]):
                 self.n_complete = draw + 1
         return self.n_complete
 

@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from quorate._types import Array
 from quorate.allocation import groups, worker_groups
-from quorate.errors import require
 from quorate.ledger import DrawCounts, Ledger
+from quorate.linalg import check_ridge
 from quorate.messages import Block, Task
 from quorate.schemes.cmc import SendDraws
 from quorate.tasks import BatchCounter
@@ -28,10 +28,8 @@ class GroupedCMC:
         σ² of eq. (9b).
     """
 
-    name = "G-CMC"
-
     def __init__(self, n_workers: int, redundancy: int, cov_ridge: float) -> None:
-        require(cov_ridge >= 0, "cov_ridge", cov_ridge, "a ridge cannot be negative")
+        check_ridge("cov_ridge", cov_ridge)
         self.cov_ridge = cov_ridge
         # Data allocation: all shards of a group to all its workers
         self.allocation = groups(n_workers, redundancy)
