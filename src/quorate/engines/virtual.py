@@ -79,6 +79,7 @@ def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Ti
     workers = VirtualWorkers(coordinator.scheme, cluster)
     clock = VirtualClock(cluster, n_workers)
     timeline = Timeline()
+    handle = coordinator.handle
     heap: list[Entry] = [(0.0, worker, WorkerJoined(worker)) for worker in range(n_workers)]
     heappush(heap, (until, _LAST, DeadlinePassed()))
     while True:
@@ -86,7 +87,7 @@ def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Ti
         if isinstance(event, Block):
             timeline.block_times.append(now)
             timeline.block_workers.append(event.task.worker)
-        for command in coordinator.handle(event):
+        for command in handle(event):
             if isinstance(command, Task):
                 for entry in clock.schedule(command, workers.blocks(command), now):
                     heappush(heap, entry)
