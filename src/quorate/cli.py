@@ -175,9 +175,9 @@ def _described(summary: SimulationSummary) -> Table:
         show_header=False,
     )
     rows = {
-        "time to all draws, median": _number(summary.median),
-        "90 % of runs": _number(summary.p90),
-        "99 % of runs": _number(summary.p99),
+        "time to all draws, median": _time(summary.median),
+        "90 % of runs": _time(summary.p90),
+        "99 % of runs": _time(summary.p99),
         "runs that never finish": f"{summary.share_unfinished:.1%}",
         "error at the end, mean": "–" if summary.error is None else f"{summary.error:.3g}",
         "draws no global draw uses": f"{summary.wasted_share:.1%}",
@@ -196,7 +196,7 @@ def _winners(spec: Experiment, curves: list[AveragedCurve]) -> Table:
         f"ridges {spec.cov_ridge:g} on Ĉ and {spec.precision_ridge:g} on D̂",
         min_width=72,
     )
-    table.add_column("scheme")
+    table.add_column("scheme", no_wrap=True)
     table.add_column("r")
     for moment in TABLE_TIMES:
         table.add_column(f"t = {moment:g}", justify="right", no_wrap=True)
@@ -208,15 +208,14 @@ def _winners(spec: Experiment, curves: list[AveragedCurve]) -> Table:
 
 
 def _cell(averaged: AveragedCurve, moment: float, *, smallest: bool) -> str:
-    shown = _number(averaged.error_at(moment))
-    share = averaged.share_at(moment)
-    error = f"[bold green]*{shown}[/]" if smallest else shown
-    return f"{error} [dim]({share:.0%})[/]" if share < _NEARLY_ALL else error
-
-
-def _number(value: float) -> str:
-    if np.isnan(value):
+    error, share = averaged.error_at(moment), averaged.share_at(moment)
+    if np.isnan(error):
         return "–"
+    shown = f"[bold green]*{error:.2f}[/]" if smallest else f"{error:.2f}"
+    return f"{shown} [dim]({share:.0%})[/]" if share < _NEARLY_ALL else shown
+
+
+def _time(value: float) -> str:
     return "never" if np.isinf(value) else f"{value:.3g}"
 
 
