@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from quorate.api import SimulationSummary, simulate
+from quorate.simulation import SimulationSummary, simulate
 from quorate.errors import BadInputError, QuorateError
 from quorate.subposterior import GaussianSubposteriors, gaussian_mean_model, paper_subposteriors
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from quorate.api import SimulationSummary, simulate
+from quorate.simulation import SimulationSummary, simulate
 from quorate.coding import CODES
 from quorate.errors import QuorateError
 from quorate.experiments.reproduce import TABLE_TIMES, AveragedCurve, best, reproduce

@@ -4,6 +4,7 @@ QuorateError
 ├── BadInputError            a value that cannot be right, by name, and the way out
 ├── UndecodableError         a set of answers does not decode
 ├── SingularCovarianceError  weights asked for from draws that do not span the space
+├── WorkerFailedError        code of the model or the sampler raised an error in a worker
 └── UnreachableError         the workers still alive can never give what was asked
 
 QuorateWarning
@@ -52,6 +53,17 @@ class SingularCovarianceError(QuorateError):
             "draw more than the number of dimensions from every shard, or raise `cov_ridge` "
             "(`precision_ridge` for coded draws)"
         )
+
+
+class WorkerFailedError(QuorateError):
+    """Code of the model or the sampler raised an error in a worker process."""
+
+    def __init__(self, worker: int, kind: str, message: str, traceback: str) -> None:
+        super().__init__(worker, kind, message, traceback)
+        self.worker, self.kind, self.message, self.traceback = worker, kind, message, traceback
+
+    def __str__(self) -> str:
+        return f"worker {self.worker} failed with {self.kind}: {self.message}"
 
 
 class UnreachableError(QuorateError):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import quorate
-from quorate.api import _quantile
+from quorate.simulation import _quantile
 from quorate.latency import Dying, Exponential, Trace
 
 ONE_EACH = Trace(((1.0,),), shuffle=False)
