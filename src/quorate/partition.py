@@ -25,9 +25,11 @@ _WAYS = "use 'shuffle', 'files' or 'stratify:COLUMN'"
 
 def owners_of(table: Table, n_shards: int, by: str, seed: int) -> Owners:
     """The shard of every row, shape (n_rows,): see `quorate.shards.write_shards` for `by`."""
-    require(n_shards >= 1, "n_shards", n_shards, "there must be at least one shard")
-    require(seed >= 0, "seed", seed, "use a whole number from 0 up")
-    way, _, column = by.partition(":")
+    whole = isinstance(n_shards, int | np.integer) and n_shards >= 1
+    require(whole, "n_shards", n_shards, "there must be a whole number of shards, at least one")
+    whole = isinstance(seed, int | np.integer) and seed >= 0
+    require(whole, "seed", seed, "use a whole number from 0 up")
+    way, _, column = str(by).partition(":")
     if way == "files" and not column:
         return _by_files(table.rows_per_file, n_shards)
     require(
@@ -93,20 +95,28 @@ def _strata(table: Table, column: str) -> IntArray:
         require(values.ndim == 1, "by", f"stratify:{column}", "its rows must be single values")
         gone = missing(values)
         n_missing += int(gone.sum())
-        try:
-            found, inverse = np.unique(values[~gone], return_inverse=True)
-        except TypeError as error:
-            way_out = "its values are of kinds that cannot be compared: make them all strings"
-            raise BadInputError("by", f"stratify:{column}", way_out) from error
-        numbers = [codes.setdefault(value, len(codes)) for value in found.tolist()]
+        parts.append(_coded(values[~gone], codes))
         way_out = f"it takes more than {_MAX_STRATA:,} values: cut it into intervals first"
         require(len(codes) <= _MAX_STRATA, "by", f"stratify:{column}", way_out)
-        parts.append(np.array(numbers, dtype=np.int32)[inverse])
     way_out = f"{n_missing} values are missing: fill them in, or give them a stratum of their own"
     require(not n_missing, "by", f"stratify:{column}", way_out)
     rank = np.empty(len(codes), dtype=np.int64)
-    rank[[codes[value] for value in sorted(codes)]] = np.arange(len(codes))
+    try:
+        rank[[codes[value] for value in sorted(codes)]] = np.arange(len(codes))
+    except TypeError as error:
+        way_out = "its values are of kinds that cannot be compared: make them all strings"
+        raise BadInputError("by", f"stratify:{column}", way_out) from error
     return np.asarray(rank[np.concatenate(parts)])
+
+
+def _coded(values: NDArray[Any], codes: dict[Any, int]) -> NDArray[np.int32]:
+    """The numbers of values, given out as they come; sorting is for what sorts fast."""
+    if values.dtype.kind == "O":
+        numbers = [codes.setdefault(value, len(codes)) for value in values.tolist()]
+        return np.array(numbers, dtype=np.int32)
+    found, inverse = np.unique(values, return_inverse=True)
+    numbers = [codes.setdefault(value, len(codes)) for value in found.tolist()]
+    return np.asarray(np.array(numbers, dtype=np.int32)[inverse])
 
 
 def missing(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -80,7 +80,7 @@ def write_shards(
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        writer = _Writer(partial, np.bincount(owners, minlength=n_shards))
+        writer = _Writer(partial, np.bincount(owners, minlength=int(n_shards)))
         _stream(table.batches(names), owners, transform, writer)
         shards = writer.finish(by, int(seed))
         return _put_in_place(shards, folder)
@@ -170,7 +170,7 @@ def _checked(name: str, values: object, n_rows: int) -> NDArray[Any]:
     array, column = np.asarray(values), f"column {name!r}"
     if array.dtype.kind in "OUST":
         way_out = "encode such values as numbers, use a formula, or leave it out by `columns`"
-        raise BadInputError(column, array.flat[0], way_out)
+        raise BadInputError(column, array.item(0), way_out)
     portable = array.dtype.kind in "biufc" and array.dtype.char not in "gG"
     require(portable, column, str(array.dtype), "turn it into float64 or whole numbers first")
     way_out = f"`transform` was given {n_rows} rows and must return one for each"

@@ -14,6 +14,7 @@ from quorate.errors import BadInputError, require
 
 Columns = dict[str, NDArray[Any]]
 BATCH_BYTES = 1 << 25  # of a batch, about; whole numbers of rows, at least one
+STRING_BYTES = 64  # of a string in memory, about
 _READ_BYTES = 1 << 20  # of a column chunk at a time, so that row groups may be of any size
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
 
@@ -134,7 +135,9 @@ def _look_into(path: Path) -> tuple[Any, int]:
 
 def _record_batches(path: Path, schema: Any) -> Iterator[Any]:
     if _is(path, _PARQUET):
-        step = max(1, BATCH_BYTES // (8 * len(schema)))
+        is_number = _arrow("pyarrow.types").is_primitive
+        row_bytes = sum(8 if is_number(field.type) else STRING_BYTES for field in schema)
+        step = max(1, BATCH_BYTES // row_bytes)
         parquet = _arrow("pyarrow.parquet")
         # By default pyarrow reads ahead, and a file as large as memory ends up in memory.
         with parquet.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False) as file:

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.errors import BadInputError, require
-from quorate.table_files import BATCH_BYTES, Columns, Files, arrow_to_numpy, find_files
+from quorate.table_files import (
+    BATCH_BYTES,
+    STRING_BYTES,
+    Columns,
+    Files,
+    arrow_to_numpy,
+    find_files,
+)
 
 
 class Table(Protocol):
@@ -56,7 +63,8 @@ class InMemory:
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
         positions = {name: self.names.index(name) for name in names}
-        row_bytes = sum(self.part(position, 0, 1).nbytes for position in positions.values())
+        rows = [self.part(position, 0, 1) for position in positions.values()]
+        row_bytes = sum(STRING_BYTES if row.dtype.kind == "O" else row.nbytes for row in rows)
         step = max(1, BATCH_BYTES // max(1, row_bytes))
         for start in range(0, self.n_rows, step):
             end = min(start + step, self.n_rows)
@@ -107,9 +115,11 @@ def _kind(data: object) -> str:
 
 
 def _from_arrays(data: Mapping[Any, Any]) -> InMemory:
-    arrays = {str(name): _dense(value) for name, value in data.items()}
+    arrays = {str(name): _dense(str(name), value) for name, value in data.items()}
     for name, array in arrays.items():
-        require(array.ndim > 0, f"data[{name!r}]", array[()], "give an array with a value per row")
+        if not array.ndim:
+            way_out = "give an array with a value for each row"
+            raise BadInputError(f"data[{name!r}]", array.item(), way_out)
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise BadInputError("data", lengths, "arrays must have one length, that of the rows")
@@ -121,11 +131,15 @@ def _from_arrays(data: Mapping[Any, Any]) -> InMemory:
     )
 
 
-def _dense(value: object) -> NDArray[Any]:
+def _dense(name: str, value: object) -> NDArray[Any]:
     """The values as an array; what is masked is missing."""
     if np.ma.is_masked(value):
         return np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        way_out = "its rows must all have one shape: fill them up, or cut them"
+        raise BadInputError(f"data[{name!r}]", _kind(value), way_out) from error
 
 
 def _from_pandas(frame: Any) -> InMemory:
