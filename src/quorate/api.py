@@ -1,7 +1,7 @@
 """What people call to draw from a posterior: `sample`."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from quorate.samplers import make_sampler
 from quorate.schemes import scheme_maker
 from quorate.schemes.cmc import CMC
 from quorate.schemes.grouped import GroupedCMC
-from quorate.shards import write_shards
+from quorate.shards import Transform, write_shards
 from quorate.worker import Handicap, Job
 
 _SECONDS_BETWEEN_LOOKS = 1.0  # at the effective number of draws, which costs some work
@@ -42,6 +42,8 @@ def sample(
     target_ess: float | None = None,
     run_dir: str | Path | None = None,
     by: str = "shuffle",
+    columns: Sequence[str] | None = None,
+    transform: Transform | None = None,
     cov_ridge: float = 0.0,
     precision_ridge: float | None = None,
     code: str = "grouped",
@@ -72,8 +74,8 @@ def sample(
         Seconds after which to stop; effective draws of every parameter that are enough.
     run_dir
         Folder for shards and logs, a temporary one by default.
-    by
-        How rows are given to shards; see `quorate.shards.write_shards`.
+    by, columns, transform
+        How rows are given to shards, and what of them; see `quorate.shards.write_shards`.
     cov_ridge, precision_ridge, code
         Of the scheme; see `quorate.schemes.scheme_maker`. `coded` needs both ridges, in units of
         the posterior's variances and of their inverses.
@@ -95,7 +97,9 @@ def sample(
         scheme, workers, redundancy, model.dim, cov_ridge, precision_ridge, code
     )
     handicaps = _handicaps(workers, slow, dead, straggle)
-    write_shards(data, workers, folder / "shards", seed=seed, by=by)
+    write_shards(
+        data, workers, folder / "shards", seed=seed, by=by, columns=columns, transform=transform
+    )
     made = make()
     job = Job(
         model, make_sampler(sampler, thin=thin), made.worker_side, str(folder / "shards"), workers, seed

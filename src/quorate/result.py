@@ -1,7 +1,9 @@
 """What a run gives: draws by name, how far they go, and what happened on the way."""
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,12 +11,23 @@ import numpy as np
 from quorate._types import Array
 from quorate.ess import bulk_ess, split_rhat
 from quorate.engines.timeline import Timeline
-from quorate.errors import named_workers
+from quorate.errors import named_workers, require
 from quorate.model import Model
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
+
+_SUMMARY = "summary.json"
+
+
+def load_summary(run_dir: Path) -> dict[str, dict[str, float]]:
+    """The summary of a run that was saved."""
+    path = run_dir / _SUMMARY
+    require(path.is_file(), "run", str(run_dir), "there is no finished run in this folder")
+    rows: dict[str, dict[str, float]] = json.loads(path.read_text())
+    return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +108,17 @@ class Result:
         """Mean, sd, 94 % interval, ESS, MCSE and split R-hat of every scalar."""
         import pandas as pd
 
-        return pd.DataFrame(
-            [self._row(values) for _, values in self.scalars()],
-            index=[name for name, _ in self.scalars()],
-        )
+        return pd.DataFrame.from_dict(self.summary_rows(), orient="index")
+
+    def summary_rows(self) -> dict[str, dict[str, float]]:
+        """What `summary` tells, by name."""
+        return {name: self._row(values) for name, values in self.scalars()}
+
+    def save(self) -> None:
+        """Put the draws by name, and their summary, into the run's folder."""
+        folder = Path(self.run_dir)
+        np.savez(folder / "draws.npz", **self.variables)  # type: ignore[arg-type]
+        (folder / _SUMMARY).write_text(json.dumps(self.summary_rows(), indent=2))
 
     def scalars(self) -> list[tuple[str, Array]]:
         """Each scalar of each variable, named like `beta[2]`, with its draws."""
