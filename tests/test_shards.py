@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from quorate import BadInputError, table_files, tables
 from quorate.partition import shuffled, stratified
-from quorate.shards import ShardSet, write_shards
+from quorate.shards import ShardSet, _stream, _Writer, write_shards
 
 N = 103
 
@@ -419,6 +419,16 @@ def test_a_folder_holds_one_data_set(rows, tmp_path):
     first.verify()
 
 
+def test_shards_that_are_used_again_are_verified(rows, tmp_path):
+    write_shards(rows, 3, tmp_path / "s")
+    damaged = tmp_path / "s/shard-00002/array-000.npy"
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    with pytest.raises(BadInputError, match=r"shard 2 .*is not what was written"):
+        write_shards(rows, 3, tmp_path / "s")
+
+
 def test_an_empty_folder_is_used(rows, tmp_path):
     (tmp_path / "s").mkdir()
     assert write_shards(rows, 3, tmp_path / "s").n_shards == 3
@@ -576,8 +586,6 @@ def test_bad_files(rows, tmp_path):
 def test_files_that_change_meanwhile_are_noticed(tmp_path):
     table = tables.open_table(put({"x": ten}, tmp_path))
     put({"x": ten[1:]}, tmp_path)
-    from quorate.shards import _stream, _Writer
-
     owners = np.zeros(10, dtype=np.uint8)
     with pytest.raises(BadInputError, match="data is '9 rows': 10 were counted before"):
         _stream(table.batches(["x"]), owners, None, _Writer(tmp_path / "s", np.array([10])))
