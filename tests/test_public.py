@@ -24,8 +24,8 @@ def test_public_names():
 
 
 def test_import_is_light():
-    heavy = {"matplotlib", "rich", "click"}
-    loaded = f"import quorate, sys; print({heavy} & set(sys.modules))"
+    heavy = {"matplotlib", "rich", "click", "jax", "blackjax"}
+    loaded = f"import quorate, quorate.samplers, sys; print({heavy} & set(sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
     )
@@ -41,6 +41,9 @@ def test_import_is_light():
         errors.SingularCovarianceError(),
         errors.UnreachableError("cmc", 10, frozenset({3})),
         errors.UnreachableError("grouped", 10, frozenset({2, 3})),
+        errors.ImproperError("the log density is flat", ["beta[1]"], 7),
+        errors.NotANumberError(float("nan"), [0.5] * 9),
+        errors.MissingExtraError("jax", "jax"),
     ],
 )
 def test_errors_survive_pickling(error):

@@ -42,3 +42,13 @@ class DifferentiableModel(Model, Protocol):
 
     def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
         """The log-likelihood and its gradient, shape (dim,)."""
+
+
+class TraceableModel(Model, Protocol):
+    """A model whose log densities JAX can trace, compile and differentiate."""
+
+    def jax_log_prior(self, x: Any) -> Any:
+        """`log_prior` of a JAX array."""
+
+    def jax_log_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
+        """`log_likelihood` of JAX arrays."""
