@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from assertions import FALSE_FAIL_RATE
 from scipy.stats import norm
 
 import quorate
+from assertions import FALSE_FAIL_RATE
 from quorate.errors import BadInputError, WorkerFailedError
 from quorate.ess import mean_ess
 
@@ -74,7 +74,9 @@ def test_the_posterior_is_right(scheme, rows, tmp_path, seed):
     assert result.unconstrained.shape == (2000, 2)
     precision = N_ROWS + 1 / 100
     z = norm.isf(FALSE_FAIL_RATE / 4)
-    for column, expected in zip(result.unconstrained.T, rows["z"].sum(axis=0) / precision, strict=True):
+    for column, expected in zip(
+        result.unconstrained.T, rows["z"].sum(axis=0) / precision, strict=True
+    ):
         ess = float(mean_ess(column[None]))
         assert abs(column.mean() - expected) < z * precision**-0.5 / ess**0.5
         spread = float(mean_ess(((column - expected) ** 2)[None]))
@@ -161,9 +163,9 @@ def script(tmp_path):
     process.stdin.write(SCRIPT.format(tests=tests, run=str(tmp_path / "run")))
     process.stdin.close()
     assert process.stdout.readline() == "running\n"
-    yield process
-    process.kill()
-    process.wait()
+    with process:
+        yield process
+        process.kill()
 
 
 def children_of(pid):
@@ -174,7 +176,9 @@ def ended(pidfd):
     """Wait for a process, which need not be ours, to end."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(PATIENCE * 1000))
+    events = poll.poll(PATIENCE * 1000)
+    os.close(pidfd)
+    return bool(events)
 
 
 def test_workers_do_not_outlive_a_killed_coordinator(script):
@@ -187,8 +191,7 @@ def test_workers_do_not_outlive_a_killed_coordinator(script):
 def test_ctrl_c_keeps_what_is_there(script):
     workers = [os.pidfd_open(pid) for pid in children_of(script.pid)]
     script.send_signal(signal.SIGINT)
-    output, _ = script.communicate(timeout=PATIENCE)
-    reason, n_draws = output.splitlines()[-1].split()
+    reason, n_draws = script.stdout.read().splitlines()[-1].split()
     assert reason == "interrupted"
     assert int(n_draws) > 50
     assert all(ended(worker) for worker in workers)

@@ -15,9 +15,11 @@ def test_public_names():
         "BadInputError",
         "GaussianSubposteriors",
         "QuorateError",
+        "Result",
         "SimulationSummary",
         "gaussian_mean_model",
         "paper_subposteriors",
+        "sample",
         "simulate",
     ]
     assert all(hasattr(quorate, name) for name in quorate.__all__)

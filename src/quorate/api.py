@@ -1,28 +1,32 @@
 """What people call to draw from a posterior: `sample`."""
 
+import signal
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from quorate._types import Array
 from quorate.coordinator import Coordinator
 from quorate.engines import process
-from quorate.engines.timeline import Timeline
 from quorate.errors import require
 from quorate.ess import bulk_ess
 from quorate.latency import parse_dead, parse_slow
 from quorate.model import Model
 from quorate.result import Result
-from quorate._types import Array
-from quorate.scheme import Scheme
 from quorate.samplers import make_sampler
+from quorate.scheme import Scheme
 from quorate.schemes import scheme_maker
 from quorate.schemes.cmc import CMC
 from quorate.schemes.grouped import GroupedCMC
 from quorate.shards import Transform, write_shards
 from quorate.worker import Handicap, Job
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_INTERRUPTED = "interrupted"
 _SECONDS_BETWEEN_LOOKS = 1.0  # at the effective number of draws, which costs some work
 Watch = Callable[[float, int], None]
 
@@ -89,26 +93,32 @@ def sample(
     require(max_time is None or max_time > 0, "max_time", max_time, "it must be above 0")
     if scheme == "coded":
         require(
-            cov_ridge > 0, "cov_ridge", cov_ridge,
-            "coded draws need a ridge in units of the posterior's variances, say a hundredth of them",
-        )  # fmt: skip
+            cov_ridge > 0,
+            "cov_ridge",
+            cov_ridge,
+            "coded draws need one in units of the posterior's variances, say a hundredth of them",
+        )
     folder = Path(run_dir) if run_dir is not None else Path(tempfile.mkdtemp(prefix="quorate-"))
-    make = scheme_maker(
-        scheme, workers, redundancy, model.dim, cov_ridge, precision_ridge, code
-    )
+    make = scheme_maker(scheme, workers, redundancy, model.dim, cov_ridge, precision_ridge, code)
     handicaps = _handicaps(workers, slow, dead, straggle)
     write_shards(
         data, workers, folder / "shards", seed=seed, by=by, columns=columns, transform=transform
     )
     made = make()
     job = Job(
-        model, make_sampler(sampler, thin=thin), made.worker_side, str(folder / "shards"), workers, seed
+        model,
+        make_sampler(sampler, thin=thin),
+        made.worker_side,
+        str(folder / "shards"),
+        workers,
+        seed,
     )
     coordinator = Coordinator(made, draws, queue_depth=2)
     stopping = Stopping(coordinator, model.dim, max_time, target_ess)
     engine = process.ProcessEngine(job, workers, folder / "logs", handicaps)
     try:
-        timeline = process.run(coordinator, engine, stopping.asked, watch)
+        with stopping.on_signals():
+            timeline = process.run(coordinator, engine, stopping.asked, watch)
     finally:
         engine.close()
     return Result(
@@ -120,7 +130,7 @@ def sample(
         workers=workers,
         redundancy=1 if scheme == "cmc" else redundancy,
         lost=frozenset(coordinator.lost),
-        stopped=_reason(timeline, stopping),
+        stopped=stopping.reason or ("done" if timeline.finished else "workers lost"),
         run_dir=str(folder),
     )
 
@@ -148,16 +158,28 @@ class Stopping:
                 self.reason = "enough effective draws"
         return self.reason is not None
 
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Ctrl-C, or SIGTERM, ends the run with what there is; a second one at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread hears signals
+            return
+        before = {number: signal.signal(number, self._hear) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: object) -> None:
+        if self.reason == _INTERRUPTED:
+            raise KeyboardInterrupt
+        self.reason = _INTERRUPTED
+
     def _ess(self) -> float:
         if self._coordinator.n_global <= 2 * self._dim + 8:
             return 0.0  # too few for weights that mean anything
         return float(np.min(bulk_ess(self._coordinator.scheme.global_draws()[None])))
-
-
-def _reason(timeline: Timeline, stopping: Stopping) -> str:
-    if timeline.interrupted:
-        return "interrupted"
-    return stopping.reason or ("done" if timeline.finished else "workers lost")
 
 
 def _handicaps(
@@ -166,10 +188,18 @@ def _handicaps(
     """By worker: the slow come first, the dying last."""
     n_slow, factor = parse_slow(slow) if slow is not None else (0, 1.0)
     n_dead, after = parse_dead(dead) if dead is not None else (0, 0.0)
-    require(n_slow + n_dead <= workers, "slow and dead workers", n_slow + n_dead,
-            f"there are only {workers}")  # fmt: skip
-    require(straggle is None or straggle > 1, "straggle", straggle,
-            "a Pareto factor has a mean only if its tail index is above 1")  # fmt: skip
+    require(
+        n_slow + n_dead <= workers,
+        "slow and dead workers",
+        n_slow + n_dead,
+        f"there are only {workers}",
+    )
+    require(
+        straggle is None or straggle > 1,
+        "straggle",
+        straggle,
+        "a Pareto factor has a mean only if its tail index is above 1",
+    )
     return {
         worker: Handicap(
             factor=factor if worker < n_slow else 1.0,

@@ -45,7 +45,7 @@ def read_frame(file: BinaryIO) -> Frame | None:
 def _array(file: BinaryIO, dtype: str, shape: list[int]) -> NDArray[Any]:
     array = np.empty(shape, dtype=np.dtype(dtype))
     if array.size:
-        _fill(file, memoryview(array).cast("B"))
+        _fill(file, array.data.cast("B"))
     return array
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quorate._types import Array
-from quorate.ess import bulk_ess, split_rhat
 from quorate.engines.timeline import Timeline
 from quorate.errors import named_workers, require
+from quorate.ess import bulk_ess, split_rhat
 from quorate.model import Model
 
 if TYPE_CHECKING:
@@ -87,7 +87,10 @@ class Result:
         import xarray as xr
 
         named = {
-            name: (("chain", "draw", *(f"{name}_dim_{i}" for i in range(values.ndim - 1))), values[None])
+            name: (
+                ("chain", "draw", *(f"{name}_dim_{i}" for i in range(values.ndim - 1))),
+                values[None],
+            )
             for name, values in self.variables.items()
         }
         times = np.array(self.timeline.release_times[: self.n_draws])
@@ -101,8 +104,13 @@ class Result:
         )
 
     def _attributes(self) -> dict[str, str | int]:
-        return {"inference_library": "quorate", "scheme": self.scheme, "workers": self.workers,
-                "redundancy": self.redundancy, "stopped": self.stopped}  # fmt: skip
+        return {
+            "inference_library": "quorate",
+            "scheme": self.scheme,
+            "workers": self.workers,
+            "redundancy": self.redundancy,
+            "stopped": self.stopped,
+        }
 
     def summary(self) -> "pd.DataFrame":
         """Mean, sd, 94 % interval, ESS, MCSE and split R-hat of every scalar."""
@@ -133,8 +141,15 @@ class Result:
     def _row(values: Array) -> dict[str, float]:
         low, high = np.quantile(values, [0.03, 0.97])
         sd, ess = float(values.std(ddof=1)), float(bulk_ess(values[None]))
-        return {"mean": float(values.mean()), "sd": sd, "3%": float(low), "97%": float(high),
-                "ess": ess, "mcse": sd / ess**0.5, "r_hat": float(split_rhat(values[None]))}  # fmt: skip
+        return {
+            "mean": float(values.mean()),
+            "sd": sd,
+            "3%": float(low),
+            "97%": float(high),
+            "ess": ess,
+            "mcse": sd / ess**0.5,
+            "r_hat": float(split_rhat(values[None])),
+        }
 
     def to_netcdf(self, path: str) -> None:
         """Write `posterior` to a NetCDF file that ArviZ reads."""
@@ -149,5 +164,6 @@ class Result:
         blocks = self.blocks_of_workers()
         slowest = int(np.argmin(blocks))
         if blocks[slowest] < np.median(blocks) / 2:
-            story += f"; worker {slowest} was slow ({blocks[slowest]} blocks, others {int(np.median(blocks))})"
+            story += f"; worker {slowest} was slow: {blocks[slowest]} blocks"
+            story += f", where others sent {int(np.median(blocks))}"
         return f"<Result: {story}>"

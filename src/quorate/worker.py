@@ -20,7 +20,7 @@ from quorate._types import Array
 from quorate.frames import Frame, read_frame, write_frame
 from quorate.messages import Block, Task
 from quorate.model import Model
-from quorate.sampler import Sampler
+from quorate.sampler import Sampler, State
 from quorate.scheme import WorkerSide
 from quorate.shards import ShardSet
 from quorate.streams import ChainStream, Purpose, Streams
@@ -71,7 +71,7 @@ class Chains:
         self._job = job
         self._shards = ShardSet.open(job.shard_folder)
         self._targets: dict[int, Target] = {}
-        self._states: dict[tuple[int, int], dict[str, Any]] = {}
+        self._states: dict[tuple[int, int], State] = {}
 
     def draw(self, shard: int, chain: int, n: int) -> Array:
         """The next `n` draws of a chain, which is warmed up when it is first asked for."""
@@ -140,8 +140,11 @@ def main() -> None:
     except BrokenPipeError:
         os._exit(0)
     except Exception as error:  # the user's code may raise anything: it is told, not hidden
-        fields = {"message": str(error), "kind": type(error).__name__,
-                  "traceback": traceback.format_exc()}
+        fields = {
+            "message": str(error),
+            "kind": type(error).__name__,
+            "traceback": traceback.format_exc(),
+        }
         write_frame(replies, Frame("failed", fields))
 
 

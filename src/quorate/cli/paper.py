@@ -8,13 +8,14 @@ import click
 import numpy as np
 from rich.table import Table
 
-from quorate.simulation import SimulationSummary, simulate
-from quorate.cli.console import Patience, err, out as console
+from quorate.cli.console import Patience, err
+from quorate.cli.console import out as console
 from quorate.coding import CODES
 from quorate.experiments.reproduce import TABLE_TIMES, AveragedCurve, best, reproduce
 from quorate.experiments.specs import FIGURES, READINGS, Experiment, experiment
 from quorate.latency import Dying, LatencyModel, Slowed, parse_dead, parse_latency, parse_slow
 from quorate.schemes import COV_RIDGE, SCHEMES
+from quorate.simulation import SimulationSummary, simulate
 
 _NEARLY_ALL = 0.985  # shares above are not worth a remark
 

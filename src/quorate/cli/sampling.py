@@ -26,8 +26,13 @@ _STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it
 @click.command("sample")
 @click.argument("what", nargs=-1, required=True, metavar="[MODEL.py:NAME] DATA...")
 @click.option("--formula", help="Such as 'late ~ hour + origin', in place of a model.")
-@click.option("--family", default="linear", show_default=True,
-              metavar="linear|logistic|poisson|negative_binomial", help="With --formula.")
+@click.option(
+    "--family",
+    default="linear",
+    show_default=True,
+    metavar="linear|logistic|poisson|negative_binomial",
+    help="With --formula.",
+)
 @click.option("--workers", type=int, default=8, show_default=True, metavar="K")
 @click.option("--redundancy", type=int, default=2, show_default=True, metavar="R")
 @click.option("--scheme", default="grouped", show_default=True, metavar="|".join(SCHEMES))
@@ -46,18 +51,23 @@ def sample_command(
 ) -> None:
     """Draw from the posterior of a model on the processes of this machine."""
     tail = _tail_index(straggle)
+    reading: dict[str, Any] = {}
     if formula is None:
         require(len(what) >= 2, "arguments", " ".join(what), "give MODEL.py:NAME and then data")
-        model, files, reading = _load(what[0]), list(what[1:]), {}
+        model, files = _load(what[0]), list(what[1:])
     else:
         files = list(what)
         model, reading = _regression(formula, family, files)
     with Patience("draws", seconds=0.0) as patience:
         total = options["draws"]
         result = sample(
-            model, files, straggle=tail, **reading, **options,
+            model,
+            files,
+            straggle=tail,
+            **reading,
+            **options,
             watch=lambda _, n_draws: patience.report(n_draws, total),
-        )  # fmt: skip
+        )
     result.save()
     out.print(_table(result.summary_rows()))
     out.print(repr(result)[1:-1], soft_wrap=True)
@@ -98,8 +108,12 @@ def _load(spec: str) -> Model:
 
 def _regression(formula: str, family: str, files: list[str]) -> tuple[Model, dict[str, Any]]:
     """A generalised linear model, and how its rows are made while files stream past."""
-    families = {"linear": linear, "logistic": logistic, "poisson": poisson,
-                "negative_binomial": negative_binomial}  # fmt: skip
+    families = {
+        "linear": linear,
+        "logistic": logistic,
+        "poisson": poisson,
+        "negative_binomial": negative_binomial,
+    }
     require(family in families, "family", family, f"choose one of {', '.join(families)}")
     table = open_table(files)
     learned = design(formula, table.batches(table.names))

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -58,6 +59,7 @@ class ProcessEngine:
         self._start_time = time.monotonic()
         self._frames: queue.SimpleQueue[tuple[int, Frame | None]] = queue.SimpleQueue()
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._readers: list[threading.Thread] = []
         logs.mkdir(parents=True, exist_ok=True)
         setup = {handicap: setup_frame(job, handicap) for handicap in (handicaps or {}).values()}
         plain = setup_frame(job, Handicap())
@@ -78,6 +80,7 @@ class ProcessEngine:
         self._processes.append(process)
         reader = threading.Thread(target=self._read, args=(worker, process), daemon=True)
         reader.start()
+        self._readers.append(reader)
         self._write(worker, setup)
 
     def _read(self, worker: int, process: "subprocess.Popen[bytes]") -> None:
@@ -88,10 +91,8 @@ class ProcessEngine:
 
     def _write(self, worker: int, frame: Frame) -> None:
         """To a worker that is gone: its reader has noticed, or is about to."""
-        try:
+        with suppress(BrokenPipeError, ValueError):
             write_frame(cast(BinaryIO, self._processes[worker].stdin), frame)
-        except (BrokenPipeError, ValueError):
-            pass
 
     def now(self) -> float:
         """Seconds since the engine was started."""
@@ -123,7 +124,8 @@ class ProcessEngine:
     def close(self) -> None:
         """End all workers: by themselves if they can, and for sure."""
         for process in self._processes:
-            cast(BinaryIO, process.stdin).close()
+            with suppress(BrokenPipeError):  # it is gone already
+                cast(BinaryIO, process.stdin).close()
         deadline = time.monotonic() + _GRACE
         for process in self._processes:
             try:
@@ -131,6 +133,9 @@ class ProcessEngine:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for reader, process in zip(self._readers, self._processes, strict=True):
+            reader.join()
+            cast(BinaryIO, process.stdout).close()
 
 
 def run(
@@ -146,11 +151,7 @@ def run(
     """
     timeline = Timeline()
     while True:
-        try:
-            event = DeadlinePassed() if stop_asked(engine.now()) else engine.poll(timeout=0.1)
-        except KeyboardInterrupt:
-            timeline.interrupted = True
-            event = DeadlinePassed()
+        event = DeadlinePassed() if stop_asked(engine.now()) else engine.poll(timeout=0.1)
         if event is None:
             continue
         now = engine.now()

@@ -15,15 +15,12 @@ class Timeline:
         `release_times[l]` is T^(l+1), when global draw l was there.
     finished
         Whether the run ended with all that was asked for.
-    interrupted
-        Whether somebody pressed Ctrl-C.
     """
 
     block_times: list[float] = field(default_factory=list)
     block_workers: list[int] = field(default_factory=list)
     release_times: list[float] = field(default_factory=list)
     finished: bool = False
-    interrupted: bool = False
 
     def released(self, time: float, n_global: int) -> None:
         """Note that there are `n_global` global draws now."""
