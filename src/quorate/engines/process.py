@@ -158,6 +158,7 @@ def run(
         if isinstance(event, Block):
             timeline.block_times.append(now)
             timeline.block_workers.append(event.task.worker)
+            timeline.block_sizes.append(len(event.payload))
         for command in coordinator.handle(event):
             if isinstance(command, Task):
                 engine.send(command)
