@@ -142,10 +142,8 @@ def test_constrained_pymc_model(rng):
         response = pm.Data("y", rows)
         scale = pm.HalfNormal("scale", 1, shape=2)
         shares = pm.Dirichlet("shares", np.full(3, 2.0))
-        corr = pm.LKJCorr("corr", n=2, eta=2.0)
-        pm.MvNormal(
-            "obs", shares[:2], cov=corr * scale[0] * scale[1] + np.eye(2), observed=response
-        )
+        lower, _, _ = pm.LKJCholeskyCov("lower", n=2, eta=2.0, sd_dist=pm.Exponential.dist(1.0))
+        pm.MvNormal("obs", shares[:2] * scale, chol=lower, observed=response)
     model = from_pymc(program, {"y": 0})
     whole = program.compile_logp()
     shards = shards_of(model.rows(), 3)

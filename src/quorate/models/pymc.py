@@ -40,12 +40,15 @@ class Graph:
         Of potentials: prior or likelihood.
     shapes
         Of the unconstrained value of each latent variable, in the order of the vector.
+    mode
+        Of PyTensor's compilation.
     """
 
     model: Any
     split: Split
     roles: Mapping[str, str]
     shapes: tuple[tuple[int, ...], ...]
+    mode: str | None = None
 
     @cached_property
     def prior(self) -> Callable[..., Any]:
@@ -89,12 +92,17 @@ class Graph:
     @property
     def log_likelihood(self) -> Any:
         """Of the data."""
-        terms = import_extra("pymc.logprob.basic", "pymc").transformed_conditional_logp(
-            self.model.observed_RVs,
-            rvs_to_values={
-                rv: self._fresh.get(value, value) for rv, value in self.model.rvs_to_values.items()
-            },
-            rvs_to_transforms=self.model.rvs_to_transforms,
+        logprob = import_extra("pymc.logprob.basic", "pymc")
+        values = dict(self.model.rvs_to_values)
+        observed = []
+        for rv in self.model.observed_RVs:
+            value = values.pop(rv)
+            fresh = self._fresh.get(value, value)
+            observed.append(rv if fresh is value else _resized(rv, fresh))
+            values[observed[-1]] = fresh
+        transforms = dict(self.model.rvs_to_transforms) | dict.fromkeys(observed)
+        terms = logprob.transformed_conditional_logp(
+            observed, rvs_to_values=values, rvs_to_transforms=transforms
         )
         return sum(term.sum() for term in terms) + self._potentials("likelihood")
 
@@ -132,12 +140,14 @@ class Graph:
             start += size
         if rows:
             replacements |= self._fresh
+        replacements |= _widened(outputs)
         flat = pytensor.clone_replace(outputs, replacements, rebuild_strict=False)
         if gradient:
             flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
         inputs = [x, *self._fresh.values()] if rows else [x]
-        compiled: Callable[..., Any] = pytensor.function(
-            inputs, flat, on_unused_input="ignore", allow_input_downcast=True
+        # PyMC's own compile: where parameters are impossible, the log density is -inf.
+        compiled: Callable[..., Any] = import_extra("pymc", "pymc").compile(
+            inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode=self.mode
         )
         return compiled
 
@@ -200,6 +210,7 @@ def from_pymc(
     *,
     potentials: Mapping[str, str] | None = None,
     initial: Any = None,
+    mode: str | None = None,
 ) -> PymcModel:
     """A model from a PyMC model.
 
@@ -214,6 +225,8 @@ def from_pymc(
         For each `pm.Potential`, whether it belongs to the `prior` or to the `likelihood`.
     initial
         The unconstrained point where the search for the mode starts; PyMC's own by default.
+    mode
+        How PyTensor compiles: its default, or `JAX` or `NUMBA`, which bring a BLAS of their own.
 
     Raises
     ------
@@ -232,7 +245,7 @@ def from_pymc(
     names = tuple(potential.name for potential in model.potentials)
     point = model.initial_point()
     shapes = tuple(np.shape(point[value.name]) for value in model.value_vars)
-    graph = Graph(model, cut, read_roles(names, potentials, "potential"), shapes)
+    graph = Graph(model, cut, read_roles(names, potentials, "potential"), shapes, mode)
     start = [np.ravel(point[value.name]) for value in model.value_vars] or [np.zeros(0)]
     x = np.concatenate(start) if initial is None else np.asarray(initial, dtype=np.float64)
     labels = _labels(model, shapes)
@@ -259,6 +272,28 @@ def _value_of(variable: Any) -> Any:
     if hasattr(variable, "get_value"):
         return variable.get_value(borrow=True)
     return np.asarray(variable.eval())
+
+
+def _resized(rv: Any, value: Any) -> Any:
+    """An observed variable for as many rows as its new value has."""
+    shapes = import_extra("pymc.distributions.shape_utils", "pymc")
+    n_axes = value.ndim - rv.owner.op.ndim_supp
+    return shapes.change_dist_size(rv, [value.shape[axis] for axis in range(n_axes)])
+
+
+def _widened(outputs: list[Any]) -> dict[Any, Any]:
+    """Constants in full precision: PyTensor keeps 2.5 as float32, so that log 2.5 loses digits."""
+    pytensor, traversal = (
+        import_extra(name, "pymc") for name in ("pytensor", "pytensor.graph.traversal")
+    )
+    wide = {"float32": "float64", "int8": "int64", "int16": "int64"}
+    if pytensor.config.floatX != "float64":
+        return {}
+    return {
+        constant: pytensor.tensor.constant(constant.data, dtype=wide[constant.dtype])
+        for constant in traversal.ancestors(outputs)
+        if isinstance(constant, pytensor.tensor.TensorConstant) and constant.dtype in wide
+    }
 
 
 def _ancestors(variable: Any) -> set[Any]:
