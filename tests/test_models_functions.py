@@ -1,6 +1,8 @@
 """Models from two functions: the product of subposteriors is the posterior; errors that help."""
 
 import pickle
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from quorate.models import (
     check_start,
     from_functions,
 )
+from quorate.models.extras import import_extra
 from quorate.target import Target
 
 PARAMETERS = {"scale": Positive(3), "shares": Simplex(2), "corr": Correlation(3)}
@@ -326,3 +329,18 @@ def test_words_that_are_not_known():
         from_functions(np.sum, np.dot, 2, scale="log")
     with pytest.raises(BadInputError, match="must be a function"):
         from_functions(1.0, np.dot, 2)
+
+
+def test_models_import_nothing_heavy():
+    heavy = {"jax", "numpyro", "pymc", "pytensor", "formulaic", "pandas", "polars", "pyarrow"}
+    loaded = (
+        f"import quorate.models, quorate.models.formula, sys; print({heavy} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", loaded]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
+
+
+def test_an_extra_that_is_not_there():
+    with pytest.raises(BadInputError, match=r"pip install 'quorate\[jax\]'"):
+        import_extra("no_such_library.part", "jax")

@@ -18,6 +18,7 @@ from quorate.models.extras import import_extra
 
 _MOST_LEVELS = 200
 _INTERCEPT = "Intercept"
+_CONSTANT = "it is the same in every row: leave it out of the formula"
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,10 @@ class _Scan:
     def settled_levels(self) -> dict[str, tuple[Any, ...]]:
         """Levels in their order; columns that tell nothing are refused."""
         for name, (low, high) in self.ranges.items():
-            way_out = "it is the same in every row: leave it out of the formula"
-            require(low < high, f"column {name}", low, way_out)
+            require(low < high, f"column {name}", low, _CONSTANT)
         for name, levels in self.levels.items():
             one = sorted(map(str, levels))[:1]
-            way_out = "it is the same in every row: leave it out of the formula"
-            require(len(levels) > 1, f"column {name}", one, way_out)
+            require(len(levels) > 1, f"column {name}", one, _CONSTANT)
             if all(isinstance(level, str) and _is_number(level) for level in levels):
                 way_out = "it holds numbers written as text: convert it, or write C() around it"
                 require(name in self.categories, f"column {name}", one, way_out)
@@ -189,8 +188,7 @@ def _require_numeric_response(parsed: Any, scan: _Scan) -> None:
 def _require_varying(learned: Design, columns: Array) -> None:
     for name, column in zip(learned.names, columns.T, strict=True):
         same = name != _INTERCEPT and len(column) > 1 and np.ptp(column) == 0
-        way_out = "it is the same in every row: leave it out of the formula"
-        require(not same, f"column {name}", float(column[0]), way_out)
+        require(not same, f"column {name}", float(column[0]), _CONSTANT)
 
 
 def _chunks(table: Any) -> Iterator[Any]:

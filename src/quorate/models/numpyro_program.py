@@ -59,10 +59,12 @@ class Program:
 
     def log_likelihood(self, x: AnyArray, shard: Any, xp: Namespace = np) -> AnyArray:
         """Of the rows of a shard."""
-        trace, _ = self.run(x, shard, xp)
-        return sum(
-            (log_prob(site) for site in trace.values() if self._is_likelihood(site)), xp.zeros(())
-        )
+
+        def total(x: AnyArray, shard: Any) -> AnyArray:
+            observed = (s for s in self.run(x, shard, xp)[0].values() if self._is_likelihood(s))
+            return sum((log_prob(site) for site in observed), xp.zeros(()))
+
+        return call("model", total, x, shard)
 
     def natural(self, x: AnyArray, rows: Any, xp: Namespace) -> dict[str, AnyArray]:
         """Latent variables on their natural scale, and deterministic ones."""

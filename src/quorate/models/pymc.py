@@ -1,12 +1,7 @@
-"""A model from a PyMC model.
-
-Data that live in the graph as shared variables or constants are replaced by fresh inputs before
-anything is compiled: passed as inputs without that, they would silently be ignored.
-"""
+"""A model from a PyMC model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +12,7 @@ from quorate.model import Shard
 from quorate.models.arrays import indexed
 from quorate.models.checks import call, settled, settled_gradient
 from quorate.models.extras import import_extra
+from quorate.models.pymc_graph import Graph, ancestors, data_of, value_of
 from quorate.models.splitting import (
     Split,
     few_rows,
@@ -26,124 +22,6 @@ from quorate.models.splitting import (
     refuse_discrete,
     require_factors,
 )
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A PyMC model on an unconstrained vector, compiled at first use in each process.
-
-    Parameters
-    ----------
-    model, split
-        As the user gave them.
-    roles
-        Of potentials: prior or likelihood.
-    shapes
-        Of the unconstrained value of each latent variable, in the order of the vector.
-    """
-
-    model: Any
-    split: Split
-    roles: Mapping[str, str]
-    shapes: tuple[tuple[int, ...], ...]
-
-    @cached_property
-    def prior(self) -> Callable[..., Any]:
-        """x to (log prior, gradient)."""
-        return self._compile([self.log_prior], gradient=True)
-
-    @cached_property
-    def prior_alone(self) -> Callable[..., Any]:
-        """x to the log prior."""
-        return self._compile([self.log_prior])
-
-    @cached_property
-    def likelihood(self) -> Callable[..., Any]:
-        """x and rows to (log-likelihood, gradient)."""
-        return self._compile([self.log_likelihood], gradient=True, rows=True)
-
-    @cached_property
-    def likelihood_alone(self) -> Callable[..., Any]:
-        """x and rows to the log-likelihood."""
-        return self._compile([self.log_likelihood], rows=True)
-
-    @cached_property
-    def natural(self) -> tuple[tuple[str, ...], Callable[..., Any]]:
-        """Names of variables, and x to their values on the natural scale."""
-        kept = {rv.name for rv in self.model.free_RVs}
-        kept |= {variable.name for variable in self.model.deterministics}
-        inputs = set(self.row_variables)
-        variables = [
-            variable
-            for variable in self.model.unobserved_value_vars
-            if variable.name in kept and not inputs & _ancestors(variable)
-        ]
-        names = tuple(str(variable.name) for variable in variables)
-        return names, self._compile(variables)
-
-    @property
-    def log_prior(self) -> Any:
-        """Of the unconstrained point: with the Jacobian, at the same power."""
-        return self.model.varlogp + self._potentials("prior")
-
-    @property
-    def log_likelihood(self) -> Any:
-        """Of the data."""
-        terms = import_extra("pymc.logprob.basic", "pymc").transformed_conditional_logp(
-            self.model.observed_RVs,
-            rvs_to_values={
-                rv: self._fresh.get(value, value) for rv, value in self.model.rvs_to_values.items()
-            },
-            rvs_to_transforms=self.model.rvs_to_transforms,
-        )
-        return sum(term.sum() for term in terms) + self._potentials("likelihood")
-
-    @property
-    def row_variables(self) -> list[Any]:
-        """What stands for the data in the graph."""
-        return [_data_of(self.model)[name] for name in self.split.names]
-
-    @cached_property
-    def _fresh(self) -> dict[Any, Any]:
-        """What takes the place of the data; the number of rows is left open."""
-        tensor = import_extra("pytensor.tensor", "pymc")
-        return {
-            variable: tensor.TensorType(variable.dtype, shape=(None,) * variable.ndim)(name)
-            for name, variable in zip(self.split.names, self.row_variables, strict=True)
-        }
-
-    def _potentials(self, role: str) -> Any:
-        potentials = self.model.replace_rvs_by_values(self.model.potentials)
-        return sum(
-            potential.sum()
-            for variable, potential in zip(self.model.potentials, potentials, strict=True)
-            if self.roles[variable.name] == role
-        )
-
-    def _compile(
-        self, outputs: list[Any], *, gradient: bool = False, rows: bool = False
-    ) -> Callable[..., Any]:
-        pytensor = import_extra("pytensor", "pymc")
-        tensor = pytensor.tensor
-        x, replacements, start = tensor.vector("x", dtype="float64"), {}, 0
-        for value, shape in zip(self.model.value_vars, self.shapes, strict=True):
-            size = int(np.prod(shape))
-            replacements[value] = x[start : start + size].reshape(shape).astype(value.dtype)
-            start += size
-        if rows:
-            replacements |= self._fresh
-        flat = pytensor.clone_replace(outputs, replacements, rebuild_strict=False)
-        if gradient:
-            flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
-        inputs = [x, *self._fresh.values()] if rows else [x]
-        compiled: Callable[..., Any] = pytensor.function(
-            inputs, flat, on_unused_input="ignore", allow_input_downcast=True
-        )
-        return compiled
-
-    def __getstate__(self) -> dict[str, Any]:
-        compiled = {"_fresh", "prior", "prior_alone", "likelihood", "likelihood_alone", "natural"}
-        return {name: value for name, value in vars(self).items() if name not in compiled}
 
 
 @dataclass(frozen=True)
@@ -163,7 +41,7 @@ class PymcModel:
 
     def rows(self, data: Mapping[str, Any] | None = None) -> Shard:
         """The data as shards want them, rows first; by default those in the PyMC model."""
-        held = {name: _value_of(variable) for name, variable in _data_of(self.graph.model).items()}
+        held = {name: value_of(variable) for name, variable in data_of(self.graph.model).items()}
         return self.graph.split.rows(held if data is None else data)
 
     def log_prior(self, x: Array) -> float:
@@ -200,6 +78,7 @@ def from_pymc(
     *,
     potentials: Mapping[str, str] | None = None,
     initial: Any = None,
+    mode: str | None = None,
 ) -> PymcModel:
     """A model from a PyMC model.
 
@@ -214,6 +93,8 @@ def from_pymc(
         For each `pm.Potential`, whether it belongs to the `prior` or to the `likelihood`.
     initial
         The unconstrained point where the search for the mode starts; PyMC's own by default.
+    mode
+        How PyTensor compiles: its default, or `JAX` or `NUMBA`, which bring a BLAS of their own.
 
     Raises
     ------
@@ -223,8 +104,8 @@ def from_pymc(
     """
     pymc = import_extra("pymc", "pymc")
     require(isinstance(model, pymc.Model), "model", type(model).__name__, "it must be a pm.Model")
-    data = _data_of(model)
-    cut = read_split(split, {name: _value_of(variable) for name, variable in data.items()})
+    data = data_of(model)
+    cut = read_split(split, {name: value_of(variable) for name, variable in data.items()})
     for value in model.value_vars:
         if value.dtype.startswith(("int", "uint", "bool")):
             refuse_discrete(model.values_to_rvs[value].name)
@@ -232,7 +113,7 @@ def from_pymc(
     names = tuple(potential.name for potential in model.potentials)
     point = model.initial_point()
     shapes = tuple(np.shape(point[value.name]) for value in model.value_vars)
-    graph = Graph(model, cut, read_roles(names, potentials, "potential"), shapes)
+    graph = Graph(model, cut, read_roles(names, potentials, "potential"), shapes, mode)
     start = [np.ravel(point[value.name]) for value in model.value_vars] or [np.zeros(0)]
     x = np.concatenate(start) if initial is None else np.asarray(initial, dtype=np.float64)
     labels = _labels(model, shapes)
@@ -244,35 +125,13 @@ def from_pymc(
     return built
 
 
-def _data_of(model: Any) -> dict[str, Any]:
-    """What may be cut: `pm.Data`, and observed values under the name of their variable."""
-    shared = {variable.name: variable for variable in model.data_vars}
-    observed = {
-        rv.name: model.rvs_to_values[rv]
-        for rv in model.observed_RVs
-        if model.rvs_to_values[rv] not in shared.values()
-    }
-    return {**observed, **shared}
-
-
-def _value_of(variable: Any) -> Any:
-    if hasattr(variable, "get_value"):
-        return variable.get_value(borrow=True)
-    return np.asarray(variable.eval())
-
-
-def _ancestors(variable: Any) -> set[Any]:
-    traversal = import_extra("pytensor.graph.traversal", "pymc")
-    return set(traversal.ancestors([variable]))
-
-
 def _refuse_rows_in_prior(model: Any, split: Split) -> None:
-    data, dims = _data_of(model), model.named_vars_to_dims
+    data, dims = data_of(model), model.named_vars_to_dims
     row_dims = {dims[name][axis] for name, axis in split.axes if name in dims} - {None}
     lengths = {model.dim_lengths[dim] for dim in row_dims if dim in model.dim_lengths}
     sources = {data[name]: name for name in split.names}
     for rv in model.free_RVs:
-        above = _ancestors(rv)
+        above = ancestors(rv)
         per_row = row_dims & set(dims.get(rv.name, ())) or lengths & above
         way_out = (
             "a latent variable per row lives on one shard only, so draws of shards cannot be "

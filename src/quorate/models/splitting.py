@@ -71,13 +71,12 @@ def part(rows: Shard, which: Any) -> dict[str, Any]:
 
 
 def halves(rows: Shard) -> list[list[dict[str, Any]]]:
-    """The rows cut in two, in three ways: early and late, alternating, and one against the rest."""
+    """The rows cut in two, in two ways: early and late, and alternating."""
     n = len(next(iter(rows.values())))
     middle = n // 2
     return [
         [part(rows, slice(None, middle)), part(rows, slice(middle, None))],
         [part(rows, slice(None, None, 2)), part(rows, slice(1, None, 2))],
-        [part(rows, slice(None, 1)), part(rows, slice(1, None))],
     ]
 
 
