@@ -118,6 +118,15 @@ def test_gradients_in_numpy_serve_as_those_of_jax(name, seed):
     assert state["divergences"] == 0
 
 
+def test_callbacks_from_other_threads_keep_double_precision(seed):
+    """JAX calls back from threads of its own once shards are large."""
+    target = Target(LogisticWithGradient(20), logistic_rows(12_500, 20), 8)
+    draws, state = run(make_sampler("hmc"), target, seed, 20)
+    point = state["mean"] + state["lower"] @ state["z"]
+    np.testing.assert_allclose(draws[-1], point, rtol=1e-12)
+    np.testing.assert_allclose(state["log_density"], target.log_density(point), rtol=1e-13)
+
+
 def test_exact_draws_are_those_of_the_subposteriors(seed):
     sampler = ExactSampler(GAUSSIANS)
     draws, _ = run(sampler, None, seed, 50, chain=2)
