@@ -48,7 +48,7 @@ def test_coordinates_are_treated_alike(rng):
 def test_rhat_sees_chains_that_differ_in_place_or_in_spread(rng):
     draws = rng.standard_normal((4, 1000))
     assert split_rhat(draws) < 1.01
-    assert split_rhat(draws + np.array([[0], [0], [0], [1.0]])) > 1.1
+    assert split_rhat(draws + np.array([[0], [0], [0], [2.0]])) > 1.1
     assert split_rhat(draws * np.array([[1], [1], [1], [4.0]])) > 1.1
 
 

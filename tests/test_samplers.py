@@ -101,10 +101,10 @@ def test_moments_of_a_logistic_regression(name, seed):
     rows = logistic_rows(60, 3)
     target = Target(LogisticInJax(3), rows, 4)
     mean, error = importance_truth(target)
-    draws, _ = run(make_sampler(name), target, seed, 4000)
+    draws, _ = run(make_sampler(name), target, seed, 2500)
     assert_chain_mean(draws, mean, error=error)
-    with pytest.raises(AssertionError, match=r"\|z\|"):  # the whole prior instead of a quarter
-        assert_chain_mean(draws, importance_truth(Target(LogisticInJax(3), rows, 1))[0])
+    with pytest.raises(AssertionError, match=r"\|z\|"):  # another prior
+        assert_chain_mean(draws, importance_truth(Target(LogisticInJax(3, 0.2), rows, 4))[0])
 
 
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
@@ -116,6 +116,15 @@ def test_gradients_in_numpy_serve_as_those_of_jax(name, seed):
     mean, error = importance_truth(Target(LogisticWithGradient(3), rows, 4))
     assert_chain_mean(in_numpy, mean, error=error)
     assert state["divergences"] == 0
+
+
+def test_callbacks_from_other_threads_keep_double_precision(seed):
+    """JAX calls back from threads of its own once shards are large."""
+    target = Target(LogisticWithGradient(20), logistic_rows(12_500, 20), 8)
+    draws, state = run(make_sampler("hmc"), target, seed, 20)
+    point = state["mean"] + state["lower"] @ state["z"]
+    np.testing.assert_allclose(draws[-1], point, rtol=1e-12)
+    np.testing.assert_allclose(state["log_density"], target.log_density(point), rtol=1e-13)
 
 
 def test_exact_draws_are_those_of_the_subposteriors(seed):
@@ -239,6 +248,44 @@ def test_fit_does_not_mind_units_or_bad_starts(scale, start):
     np.testing.assert_allclose(fit.cov / np.outer(scales, scales) * 25, COV, atol=1e-3)
 
 
+@pytest.mark.parametrize("start", [-20.0, 0.0, 5.0, 20.0])
+def test_fit_comes_back_from_where_exponentials_overflow(start):
+    features, counts = logistic_rows(300, 4)["X"], np.random.default_rng(0).poisson(3.0, 300)
+
+    def poisson(x):
+        return float(counts @ (features @ x + 1) - np.exp(features @ x + 1).sum())
+
+    fit = laplace_fit(Target(Density(4, poisson, at=start), {}, 1))
+    gradient = features.T @ (counts - np.exp(features @ fit.mode + 1))
+    assert gradient @ fit.cov @ gradient < 1e-3
+
+
+def test_fit_leaves_a_saddle():
+    two_hills = Density(2, lambda x: -((x[0] ** 2 - 1) ** 2) - x[1] ** 2)
+    np.testing.assert_allclose(
+        np.abs(laplace_fit(Target(two_hills, {}, 1)).mode), [1, 0], atol=0.05
+    )
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4])
+def test_fit_and_base_bear_columns_that_are_nearly_collinear(gap, rng, seed):
+    one = 1e6 * rng.standard_normal(400)
+    features = np.vstack([np.ones(400), one, one + 1e6 * gap * rng.standard_normal(400)]).T
+    shard = {"X": features, "y": rng.standard_normal(400)}
+    target, sampler = Target(Linear(3), shard, 1), EllipseSampler()
+    before = sampler.warm_up(target, stream(seed))
+    draws, after = sampler.draw(target, before, stream(seed), 1000)
+    assert not efficiency(draws, before, after).is_poor
+    exact = np.linalg.inv(features.T @ features) * np.exp(2 * laplace_fit(target).mode[-1])
+    np.testing.assert_allclose(laplace_fit(target).cov[:3, :3] / exact, 1, rtol=0.02)
+
+
+def test_a_mode_at_an_edge_is_refused():
+    exponential = Density(1, lambda x: float(-x[0]) if x[0] > 0 else -np.inf, at=2.0)
+    with pytest.raises(BadInputError, match=r"along x\[0\].*logarithm of what is positive"):
+        laplace_fit(Target(exponential, {}, 1))
+
+
 def test_fit_in_many_dimensions(rng):
     rows = logistic_rows(1000, 80)
     target = Target(LogisticWithGradient(80), rows, 1)
@@ -278,7 +325,7 @@ def test_fewer_rows_than_coefficients_are_refused(rng):
 def test_a_column_that_repeats_another_is_refused():
     rows = logistic_rows(100, 3)
     rows["X"][:, 2] = 2 * rows["X"][:, 1]
-    with pytest.raises(ImproperError, match="no curvature") as caught:
+    with pytest.raises(ImproperError, match=r"no curvature|does not fall") as caught:
         laplace_fit(Target(LogisticWithGradient(3, np.inf), rows, 1))
     assert set(caught.value.along) == {"beta[1]", "beta[2]"}
 

@@ -17,7 +17,8 @@ from quorate.target import Target
 Density = Callable[[Array], float]
 Gradient = Callable[[Array], Array]
 
-_STEP = 0.1  # of a scale, for differences
+_STEP = 0.1  # of a scale, for differences of gradients, and of log densities for gradients
+_LONG_STEP = 0.3  # of a scale, for second differences, which rounding spoils sooner
 _GOOD = (0.2, 5.0)  # second differences over one scale that will do
 _LONGEST = 1e10  # a scale beyond which a direction is flat
 _MAX_TRIES = 40
@@ -64,17 +65,18 @@ def find_scales(density: Density, x: Array, value: float, guess: Array | None = 
 def _scale(density: Density, x: Array, value: float, i: int, scale: float) -> float:
     step = np.zeros(len(x))
     noise = 1e-12 * (1 + abs(value))
+    unit = max(1.0, 1e4 * noise)  # a second difference that rounding leaves alone
     for _ in range(_MAX_TRIES):
         step[i] = scale
         bend = abs(density(x + step) + density(x - step) - 2 * value)
-        if _GOOD[0] <= bend <= _GOOD[1]:
+        if _GOOD[0] <= bend / unit <= _GOOD[1]:
             break
         if not isfinite(bend):
             scale /= 10
         elif bend <= noise:
             scale *= 100
         else:
-            scale *= float(np.clip(bend**-0.5, 1e-2, 1e2))
+            scale *= float(np.clip((unit / bend) ** 0.5, 1e-2, 1e2))
         if scale > _LONGEST * (1 + abs(x[i])):
             return inf
     return float(scale)
@@ -95,14 +97,14 @@ def _from_gradients(gradient: Gradient, x: Array, scales: Array) -> Array:
 
 
 def _from_densities(density: Density, x: Array, scales: Array) -> Array:
-    steps = np.diag(_STEP * scales)
+    steps = np.diag(_LONG_STEP * scales)
     here = density(x)
     ahead = np.array([density(x + step) for step in steps])
     behind = np.array([density(x - step) for step in steps])
-    bends = np.diag((ahead - 2 * here + behind) / _STEP**2)
+    bends = np.diag((ahead - 2 * here + behind) / _LONG_STEP**2)
     for i in range(len(x)):
         for j in range(i):
             both = density(x + steps[i] + steps[j]) + density(x - steps[i] - steps[j])
             cross = both - ahead[i] - ahead[j] - behind[i] - behind[j] + 2 * here
-            bends[i, j] = bends[j, i] = cross / (2 * _STEP**2)
+            bends[i, j] = bends[j, i] = cross / (2 * _LONG_STEP**2)
     return bends

@@ -2,10 +2,9 @@
 
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +30,6 @@ class Step(NamedTuple):
     acceptance: float
     is_divergent: bool
     n_gradients: int
-
-
-def double_precision() -> AbstractContextManager[Any]:
-    """JAX in float64, for this thread and this block of code."""
-    jax, _ = load_jax()
-    return cast(AbstractContextManager[Any], jax.enable_x64(True))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from quorate._types import Array
 from quorate.errors import require
 from quorate.sampler import Determinism, State
 from quorate.samplers.adaptation import StepSize
-from quorate.samplers.hamiltonian import Stepper, double_precision, moved, whitening
+from quorate.samplers.hamiltonian import Stepper, moved, whitening
 from quorate.samplers.jax_density import require_gradients
 from quorate.samplers.nuts import warn_of_divergences
 from quorate.streams import ChainStream
@@ -51,12 +51,11 @@ class HmcSampler:
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         require_gradients(target, self.name)
         longest = pi / 2 / self.n_leapfrog
-        with double_precision():
-            stepper = Stepper(target, _kernel)
-            state, size = stepper.start(whitening(target)), StepSize.starting_at(longest, longest)
-            for key in stream.for_warm_up().keys(0, _WARM_UP):
-                made = stepper.step(state, key, size.current)
-                state, size = moved(state, made), size.after(made.acceptance, self.acceptance)
+        stepper = Stepper(target, _kernel)
+        state, size = stepper.start(whitening(target)), StepSize.starting_at(longest, longest)
+        for key in stream.for_warm_up().keys(0, _WARM_UP):
+            made = stepper.step(state, key, size.current)
+            state, size = moved(state, made), size.after(made.acceptance, self.acceptance)
         none = np.array(0)
         return {
             **state,
@@ -68,9 +67,7 @@ class HmcSampler:
     def draw(
         self, target: Target, state: State, stream: ChainStream, n: int
     ) -> tuple[Array, State]:
-        with double_precision():
-            stepper = Stepper(target, _kernel)
-            draws, after = stepper.draw(state, stream, n, self.thin, _JITTER)
+        draws, after = Stepper(target, _kernel).draw(state, stream, n, self.thin, _JITTER)
         warn_of_divergences(state, after, n * self.thin)
         return draws, after
 

@@ -33,8 +33,13 @@ class Owner:
 
 
 def load_jax() -> tuple[Any, Any]:
-    """The modules jax and blackjax."""
-    return load("jax", "jax"), load("blackjax", "jax")
+    """The modules jax and blackjax, in float64 for the whole process.
+
+    JAX's own switch for a block of code holds for one thread, and callbacks run in others.
+    """
+    jax, blackjax = load("jax", "jax"), load("blackjax", "jax")
+    jax.config.update("jax_enable_x64", True)
+    return jax, blackjax
 
 
 def can_serve(target: Target) -> bool:

@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from quorate._types import Array
-from quorate.errors import ImproperError, NotANumberError, require
+from quorate.errors import BadInputError, ImproperError, NotANumberError, require
 from quorate.samplers.differences import (
     Density,
     checked_density,
@@ -23,9 +23,10 @@ from quorate.samplers.differences import (
 )
 from quorate.target import Target
 
-_MAX_STEPS = 200
+_MAX_STEPS = 150
 _CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
-_FLAT = 1e-7  # curvature, where 1 is that of the scale, below which a direction is flat
+_FLAT = 1e-12  # curvature, where 1 is that of the scale, below which a direction is flat
+_BENT = 1e-3  # negative curvature, in the same units, that makes a point a saddle
 _FAR = 30.0  # standard deviations at which the density must have fallen…
 _FALL = 2.0  # …by this much, as even a Cauchy density has
 _MANY = 64  # dimensions from which quasi-Newton steps come first
@@ -134,7 +135,9 @@ def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Ar
         direction, promised = _uphill(target, density, place, bends)
         moved = _line_search(density, place, direction, promised)
         if moved is None and is_fresh:
-            return place, bends
+            moved = _off_saddle(density, place, bends)
+            if moved is None:
+                return place, bends
         is_fresh = moved is None or promised > 0.1 * before
         place, before = moved or place, promised
         if is_fresh:
@@ -142,7 +145,7 @@ def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Ar
             bends = curvature(target, density, place.x, place.scales)
     raise ImproperError(
         f"no mode was found in {_MAX_STEPS} steps: the log density still rises",
-        _most_moved(target, place.x),
+        _named(target, (place.x - target.model.initial()) / place.scales),
         target.n_rows,
     )
 
@@ -155,16 +158,14 @@ def _rescaled(target: Target, density: Density, place: _Place) -> _Place:
 def _uphill(target: Target, density: Density, place: _Place, bends: Array) -> tuple[Array, float]:
     """A Newton step and the rise it promises.
 
-    Curvatures that are negative or nearly 0 are made positive, and the step not too long.
+    Curvatures that are negative or nearly 0 are made positive.
     """
     gradient = gradient_of(target, density, place.scales)(place.x) * place.scales
-    if not (np.isfinite(gradient).all() and np.isfinite(bends).all()):
-        raise NotANumberError(float("nan"), place.x.tolist())
+    for i in np.flatnonzero(~np.isfinite(gradient + bends.sum(axis=0))):
+        raise _edge(target.model.names[i], float(gradient[i]))
     values, vectors = np.linalg.eigh(bends)
     sizes = np.maximum(np.abs(values), 1e-10 * np.abs(values).max() + 1e-300)
     step = vectors @ ((vectors.T @ gradient) / sizes)
-    longest = 30.0 * np.sqrt(target.dim)
-    step *= min(1.0, longest / max(float(np.linalg.norm(step)), 1e-300))
     return step, float(gradient @ step) / 2
 
 
@@ -173,7 +174,7 @@ def _line_search(
 ) -> _Place | None:
     """The first of the step, half of it, … that rises as it should; None if there is none."""
     share = 1.0 if promised > _CONVERGED else 0.0
-    while share > 1e-8:
+    while share > 1e-12:
         x = place.x + share * place.scales * direction
         value = density(x)
         if value > place.value + 1e-4 * share * promised:
@@ -182,14 +183,25 @@ def _line_search(
     return None
 
 
+def _off_saddle(density: Density, place: _Place, bends: Array) -> _Place | None:
+    """One scale along the direction that rises both ways, where there is one."""
+    values, vectors = np.linalg.eigh(bends)
+    if values[0] > -_BENT:
+        return None
+    x = place.x + place.scales * vectors[:, 0]
+    value = density(x)
+    return _Place(x, value, place.scales) if value > place.value else None
+
+
 def _fit(target: Target, density: Density, place: _Place, bends: Array) -> LaplaceFit:
     """The covariance, once every direction has been seen to bend and to fall."""
     values, vectors = np.linalg.eigh(bends)
     weak = vectors[:, 0]
     if not values[0] > _FLAT * max(1.0, values[-1] / target.dim):
-        raise ImproperError(
-            "the log density has no curvature at its mode", _named(target, weak), target.n_rows
-        )
+        along = _named(target, weak)
+        if any(density(place.x + sign * place.scales * weak) == -inf for sign in (-2, 2)):
+            raise _edge(along[0], -inf)
+        raise ImproperError("the log density has no curvature at its mode", along, target.n_rows)
     for value, vector in zip(values, vectors.T, strict=True):
         reach = place.scales * vector * (_FAR / np.sqrt(value))
         if not all(_falls(density, place, sign * reach) for sign in (-1, 1)):
@@ -201,6 +213,14 @@ def _fit(target: Target, density: Density, place: _Place, bends: Array) -> Lapla
     lower_of_precision = np.linalg.cholesky(bends[::-1, ::-1])[::-1, ::-1]  # U Uᵀ, U upper
     inverse = solve_triangular(lower_of_precision, np.eye(target.dim), lower=False)
     return LaplaceFit(place.x, np.asarray(place.scales[:, None] * inverse.T))
+
+
+def _edge(along: str, received: float) -> BadInputError:
+    return BadInputError(
+        f"log density, or its slope, next to the mode along {along}",
+        received,
+        "use coordinates without edges, such as the logarithm of what is positive",
+    )
 
 
 def _falls(density: Density, place: _Place, reach: Array) -> bool:
@@ -215,7 +235,3 @@ def _named(target: Target, direction: Array) -> list[str]:
     order = np.argsort(-np.abs(direction))
     wanted = [i for i in order if abs(direction[i]) > 0.3 * abs(direction[order[0]])]
     return [target.model.names[i] for i in wanted]
-
-
-def _most_moved(target: Target, x: Array) -> list[str]:
-    return _named(target, x - target.model.initial())

@@ -14,7 +14,7 @@ from quorate._types import Array
 from quorate.errors import DivergenceWarning, require
 from quorate.sampler import Determinism, State
 from quorate.samplers.adaptation import StepSize, inverse_masses, window_ends
-from quorate.samplers.hamiltonian import Stepper, double_precision, moved, whitening
+from quorate.samplers.hamiltonian import Stepper, moved, whitening
 from quorate.samplers.jax_density import require_gradients
 from quorate.streams import ChainStream
 from quorate.target import Target
@@ -49,9 +49,7 @@ class NutsSampler:
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         require_gradients(target, self.name)
-        with double_precision():
-            stepper = Stepper(target, _kernel)
-            state = self._adapted(stepper, stream.for_warm_up())
+        state = self._adapted(Stepper(target, _kernel), stream.for_warm_up())
         return {**state, "divergences": np.array(0), "evaluations": np.array(0)}
 
     def _adapted(self, stepper: Stepper, stream: ChainStream) -> State:
@@ -71,8 +69,7 @@ class NutsSampler:
     def draw(
         self, target: Target, state: State, stream: ChainStream, n: int
     ) -> tuple[Array, State]:
-        with double_precision():
-            draws, after = Stepper(target, _kernel).draw(state, stream, n, self.thin)
+        draws, after = Stepper(target, _kernel).draw(state, stream, n, self.thin)
         warn_of_divergences(state, after, n * self.thin)
         return draws, after
 
