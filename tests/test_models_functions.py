@@ -12,6 +12,7 @@ from scipy import integrate, stats
 from scipy.special import logsumexp
 
 from quorate.errors import BadInputError
+from quorate.extras import load
 from quorate.models import (
     Correlation,
     Ordered,
@@ -22,7 +23,6 @@ from quorate.models import (
     check_start,
     from_functions,
 )
-from quorate.models.extras import import_extra
 from quorate.target import Target
 
 PARAMETERS = {"scale": Positive(3), "shares": Simplex(2), "corr": Correlation(3)}
@@ -343,4 +343,4 @@ def test_models_import_nothing_heavy():
 
 def test_an_extra_that_is_not_there():
     with pytest.raises(BadInputError, match=r"pip install 'quorate\[jax\]'"):
-        import_extra("no_such_library.part", "jax")
+        load("no_such_library.part", "jax")

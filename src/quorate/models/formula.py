@@ -14,7 +14,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError, require
-from quorate.models.extras import import_extra
+from quorate.extras import load
 
 _MOST_LEVELS = 200
 _INTERCEPT = "Intercept"
@@ -130,7 +130,7 @@ def design(formula: str, table: Any) -> Design:
         A pandas or polars data frame, an Arrow table or a dictionary of columns; or an iterable
         of such chunks, which is passed through once and never held whole.
     """
-    formulaic = import_extra("formulaic", "formula")
+    formulaic = load("formulaic", "formula")
     parsed = _evaluated(formula, formulaic.Formula, formula)
     two_sided = hasattr(parsed, "lhs") and hasattr(parsed, "rhs")
     require(two_sided, "formula", formula, "write what is explained on the left: `y ~ x`")
@@ -201,7 +201,7 @@ def _chunks(table: Any) -> Iterator[Any]:
 
 
 def _frame(table: Any, variables: tuple[str, ...]) -> Any:
-    pandas = import_extra("pandas", "formula")
+    pandas = load("pandas", "formula")
     names = _column_names(table)
     for name in variables:
         close = get_close_matches(name, names, n=1)
@@ -240,7 +240,7 @@ def _column(pandas: Any, column: Any) -> Any:
 
 
 def _encoded(frame: Any, levels: Mapping[str, tuple[Any, ...]]) -> Any:
-    pandas = import_extra("pandas", "formula")
+    pandas = load("pandas", "formula")
     encoded = frame.copy(deep=False)
     for name, known in levels.items():
         values = np.asarray(frame[name], dtype=object)

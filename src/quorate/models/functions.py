@@ -1,6 +1,6 @@
 """A model from two plain functions, in numpy or JAX."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -97,6 +97,12 @@ class JaxFunctionModel:
 
     def log_likelihood(self, x: Array, shard: Shard) -> float:
         return settled("log_likelihood", self.compiled.likelihood(x, shard), x, self.names)
+
+    def jax_log_prior(self, x: Any) -> Any:
+        return self.compiled.traced_prior(x)
+
+    def jax_log_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
+        return self.compiled.traced_likelihood(x, shard)
 
     def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
         value, gradient = self.compiled.prior_and_gradient(x)

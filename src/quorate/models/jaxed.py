@@ -1,12 +1,12 @@
 """Log densities compiled by JAX, in float64, with gradients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
 from quorate._types import Array
+from quorate.extras import jax_in_float64
 from quorate.model import Shard
-from quorate.models.extras import jax_in_float64
 from quorate.models.memo import PerShard
 
 
@@ -36,6 +36,14 @@ class Compiled:
     def likelihood_and_gradient(self, x: Array, shard: Shard) -> Any:
         """The log-likelihood of a shard and its gradient."""
         return self._jitted[3](x, self._on_device(shard))
+
+    def traced_prior(self, x: Any) -> Any:
+        """The log prior of a JAX array, for others to compile."""
+        return self._functions[0](x, xp=jax_in_float64().numpy)
+
+    def traced_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
+        """The log-likelihood of JAX arrays, for others to compile."""
+        return self._functions[1](x, shard, xp=jax_in_float64().numpy)
 
     @cached_property
     def _jitted(self) -> tuple[Callable[..., Any], ...]:

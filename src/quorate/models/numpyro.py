@@ -9,10 +9,10 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import require
+from quorate.extras import jax_in_float64, load
 from quorate.model import Shard
 from quorate.models.arrays import AnyArray, Namespace
 from quorate.models.checks import settled, settled_gradient
-from quorate.models.extras import import_extra, jax_in_float64
 from quorate.models.jaxed import Compiled
 from quorate.models.numpyro_program import Program, Site, discover, is_latent, log_prob
 from quorate.models.splitting import (
@@ -56,6 +56,12 @@ class NumpyroModel:
 
     def log_likelihood(self, x: Array, shard: Shard) -> float:
         return settled("log_likelihood", self.compiled.likelihood(x, shard), x, self.names)
+
+    def jax_log_prior(self, x: Any) -> Any:
+        return self.compiled.traced_prior(x)
+
+    def jax_log_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
+        return self.compiled.traced_likelihood(x, shard)
 
     def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
         value, gradient = self.compiled.prior_and_gradient(x)
@@ -117,7 +123,7 @@ def from_numpyro(
         factor over rows.
     """
     jax = jax_in_float64()
-    import_extra("numpyro", "numpyro")
+    load("numpyro", "numpyro")
     require(callable(model), "model", model, "it must be a NumPyro program, a function")
     cut = read_split(split, data)
     constants = {name: value for name, value in data.items() if name not in cut.names}

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from quorate.errors import BadInputError
+from quorate.extras import jax_in_float64, load
 from quorate.models.arrays import AnyArray, Namespace, indexed
 from quorate.models.checks import call
-from quorate.models.extras import import_extra, jax_in_float64
 from quorate.models.splitting import Split, refuse_discrete
 
 
@@ -77,8 +77,8 @@ class Program:
 
     def run(self, x: AnyArray, rows: Any, xp: Namespace) -> tuple[dict[str, Any], AnyArray]:
         """All sites at x, and the log-Jacobian."""
-        handlers = import_extra("numpyro.handlers", "numpyro")
-        biject_to = import_extra("numpyro.distributions", "numpyro").biject_to
+        handlers = load("numpyro.handlers", "numpyro")
+        biject_to = load("numpyro.distributions", "numpyro").biject_to
         values, jacobians, start = {}, [], 0
         for site in self.sites:
             size = prod(site.shape)
@@ -111,8 +111,8 @@ def discover(
     model: Callable[..., Any], constants: Mapping[str, Any], split: Split, rows: Any
 ) -> tuple[tuple[Site, ...], tuple[str, ...]]:
     """Latent sites and names of factors; what can never be split is refused."""
-    handlers = import_extra("numpyro.handlers", "numpyro")
-    distributions = import_extra("numpyro.distributions", "numpyro")
+    handlers = load("numpyro.handlers", "numpyro")
+    distributions = load("numpyro.distributions", "numpyro")
     jax = jax_in_float64()
     found: list[Site] = []
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError, require
+from quorate.extras import load
 from quorate.model import Shard
 from quorate.models.arrays import indexed
 from quorate.models.checks import call, settled, settled_gradient
-from quorate.models.extras import import_extra
 from quorate.models.pymc_graph import Graph, ancestors, data_of, value_of
 from quorate.models.splitting import (
     Split,
@@ -102,7 +102,7 @@ def from_pymc(
         If the model has discrete latent variables, latent variables per row, a prior that depends
         on the data, or a likelihood that does not factor over rows.
     """
-    pymc = import_extra("pymc", "pymc")
+    pymc = load("pymc", "pymc")
     require(isinstance(model, pymc.Model), "model", type(model).__name__, "it must be a pm.Model")
     data = data_of(model)
     cut = read_split(split, {name: value_of(variable) for name, variable in data.items()})

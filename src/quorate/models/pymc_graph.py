@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.models.extras import import_extra
+from quorate.extras import load
 from quorate.models.splitting import Split
 
 
@@ -79,7 +79,7 @@ class Graph:
     @property
     def log_likelihood(self) -> Any:
         """Of the data."""
-        logprob = import_extra("pymc.logprob.basic", "pymc")
+        logprob = load("pymc.logprob.basic", "pymc")
         values = dict(self.model.rvs_to_values)
         observed = []
         for rv in self.model.observed_RVs:
@@ -101,7 +101,7 @@ class Graph:
     @cached_property
     def _fresh(self) -> dict[Any, Any]:
         """What takes the place of the data; the number of rows is left open."""
-        tensor = import_extra("pytensor.tensor", "pymc")
+        tensor = load("pytensor.tensor", "pymc")
         return {
             variable: tensor.TensorType(variable.dtype, shape=(None,) * variable.ndim)(name)
             for name, variable in zip(self.split.names, self.row_variables, strict=True)
@@ -118,7 +118,7 @@ class Graph:
     def _compile(
         self, outputs: list[Any], *, gradient: bool = False, rows: bool = False
     ) -> Callable[..., Any]:
-        pytensor = import_extra("pytensor", "pymc")
+        pytensor = load("pytensor", "pymc")
         tensor = pytensor.tensor
         x, replacements, start = tensor.vector("x", dtype="float64"), {}, 0
         for value, shape in zip(self.model.value_vars, self.shapes, strict=True):
@@ -133,7 +133,7 @@ class Graph:
             flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
         inputs = [x, *self._fresh.values()] if rows else [x]
         # PyMC's own compile: where parameters are impossible, the log density is -inf.
-        compiled: Callable[..., Any] = import_extra("pymc", "pymc").compile(
+        compiled: Callable[..., Any] = load("pymc", "pymc").compile(
             inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode=self.mode
         )
         return compiled
@@ -163,16 +163,14 @@ def value_of(variable: Any) -> Any:
 
 def _resized(rv: Any, value: Any) -> Any:
     """An observed variable for as many rows as its new value has."""
-    shapes = import_extra("pymc.distributions.shape_utils", "pymc")
+    shapes = load("pymc.distributions.shape_utils", "pymc")
     n_axes = value.ndim - rv.owner.op.ndim_supp
     return shapes.change_dist_size(rv, [value.shape[axis] for axis in range(n_axes)])
 
 
 def _widened(outputs: list[Any]) -> dict[Any, Any]:
     """Constants in full precision: PyTensor keeps 2.5 as float32, so that log 2.5 loses digits."""
-    pytensor, traversal = (
-        import_extra(name, "pymc") for name in ("pytensor", "pytensor.graph.traversal")
-    )
+    pytensor, traversal = (load(name, "pymc") for name in ("pytensor", "pytensor.graph.traversal"))
     wide = {"float32": "float64", "int8": "int64", "int16": "int64"}
     if pytensor.config.floatX != "float64":
         return {}
@@ -185,5 +183,5 @@ def _widened(outputs: list[Any]) -> dict[Any, Any]:
 
 def ancestors(variable: Any) -> set[Any]:
     """All that a variable is computed from."""
-    traversal = import_extra("pytensor.graph.traversal", "pymc")
+    traversal = load("pytensor.graph.traversal", "pymc")
     return set(traversal.ancestors([variable]))

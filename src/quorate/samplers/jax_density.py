@@ -12,7 +12,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError
-from quorate.extras import is_installed, load
+from quorate.extras import is_installed, jax_in_float64, load
 from quorate.model import TraceableModel
 from quorate.target import Target
 
@@ -33,13 +33,8 @@ class Owner:
 
 
 def load_jax() -> tuple[Any, Any]:
-    """The modules jax and blackjax, in float64 for the whole process.
-
-    JAX's own switch for a block of code holds for one thread, and callbacks run in others.
-    """
-    jax, blackjax = load("jax", "jax"), load("blackjax", "jax")
-    jax.config.update("jax_enable_x64", True)
-    return jax, blackjax
+    """The modules jax and blackjax."""
+    return jax_in_float64(), load("blackjax", "jax")
 
 
 def can_serve(target: Target) -> bool:
