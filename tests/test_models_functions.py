@@ -11,7 +11,7 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import logsumexp
 
-from quorate.errors import BadInputError
+from quorate.errors import BadInputError, MissingExtraError
 from quorate.extras import load
 from quorate.models import (
     Correlation,
@@ -342,5 +342,5 @@ def test_models_import_nothing_heavy():
 
 
 def test_an_extra_that_is_not_there():
-    with pytest.raises(BadInputError, match=r"pip install 'quorate\[jax\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install quorate\[jax\]"):
         load("no_such_library.part", "jax")

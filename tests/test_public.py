@@ -43,6 +43,7 @@ def test_import_is_light():
         errors.SingularCovarianceError(),
         errors.UnreachableError("cmc", 10, frozenset({3})),
         errors.UnreachableError("grouped", 10, frozenset({2, 3})),
+        errors.WorkerFailedError(2, 3, "ValueError", "no", "Traceback"),
         errors.ImproperError("the log density is flat", ["beta[1]"], 7),
         errors.NotANumberError(float("nan"), [0.5] * 9),
         errors.MissingExtraError("jax", "jax"),

@@ -123,7 +123,7 @@ def sample(
         engine.close()
     return Result(
         model=model,
-        unconstrained=made.global_draws()[:draws],
+        unconstrained=made.global_draws()[:draws].reshape(-1, model.dim),
         shard_draws=_shard_draws(made),
         timeline=timeline,
         scheme=scheme,

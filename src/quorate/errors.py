@@ -63,12 +63,16 @@ class SingularCovarianceError(QuorateError):
 class WorkerFailedError(QuorateError):
     """Code of the model or the sampler raised an error in a worker process."""
 
-    def __init__(self, worker: int, kind: str, message: str, traceback: str) -> None:
-        super().__init__(worker, kind, message, traceback)
-        self.worker, self.kind, self.message, self.traceback = worker, kind, message, traceback
+    def __init__(
+        self, worker: int, shard: int | None, kind: str, message: str, traceback: str
+    ) -> None:
+        super().__init__(worker, shard, kind, message, traceback)
+        self.worker, self.shard, self.kind = worker, shard, kind
+        self.message, self.traceback = message, traceback
 
     def __str__(self) -> str:
-        return f"worker {self.worker} failed with {self.kind}: {self.message}"
+        where = "" if self.shard is None else f" on shard {self.shard}"
+        return f"worker {self.worker} failed{where} with {self.kind}: {self.message}"
 
 
 class UnreachableError(QuorateError):

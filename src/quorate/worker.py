@@ -70,11 +70,13 @@ class Chains:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._shards = ShardSet.open(job.shard_folder)
+        self.at_work_on: int | None = None  # a shard, for errors to name
         self._targets: dict[int, Target] = {}
         self._states: dict[tuple[int, int], State] = {}
 
     def draw(self, shard: int, chain: int, n: int) -> Array:
         """The next `n` draws of a chain, which is warmed up when it is first asked for."""
+        self.at_work_on = shard
         target = self._target(shard)
         stream = ChainStream(Streams(self._job.seed), shard, chain)
         key = shard, chain
@@ -96,7 +98,7 @@ class Worker:
     def __init__(self, job: Job, handicap: Handicap) -> None:
         self._job = job
         self._handicap = handicap
-        self._chains = Chains(job)
+        self.chains = Chains(job)
         self._side_states: dict[tuple[int, ...], Any] = {}
         self._block_size = _FIRST_BLOCK
         self._n_blocks = 0
@@ -116,7 +118,7 @@ class Worker:
             n_done += n
 
     def _payload(self, task: Task, n: int) -> Any:
-        draws = np.stack([self._chains.draw(shard, task.chain, n) for shard in task.shards])
+        draws = np.stack([self.chains.draw(shard, task.chain, n) for shard in task.shards])
         side, state = self._job.worker_side, self._side_states.get(task.shards)
         processed, self._side_states[task.shards] = side.process(draws, state)
         return side.encode(task.worker, processed)
@@ -139,28 +141,39 @@ def main() -> None:
         _serve(frames, replies)
     except BrokenPipeError:
         os._exit(0)
+
+
+def _serve(frames: "queue.SimpleQueue[Frame]", replies: BinaryIO) -> None:
+    worker: Worker | None = None
+    try:
+        worker = _set_up(frames.get())
+        write_frame(replies, Frame("ready"))
+        while True:
+            _perform(worker, frames.get(), replies)
+    except BrokenPipeError:
+        raise
     except Exception as error:  # the user's code may raise anything: it is told, not hidden
         fields = {
-            "message": str(error),
+            "shard": None if worker is None else worker.chains.at_work_on,
             "kind": type(error).__name__,
+            "message": str(error),
             "traceback": traceback.format_exc(),
         }
         write_frame(replies, Frame("failed", fields))
 
 
-def _serve(frames: "queue.SimpleQueue[Frame]", replies: BinaryIO) -> None:
+def _set_up(frame: Frame) -> Worker:
     import cloudpickle
 
-    setup = frames.get()
-    job = Job(**cloudpickle.loads(setup.arrays["job"].tobytes()))
-    worker = Worker(job, Handicap(**setup.fields["handicap"]))
-    write_frame(replies, Frame("ready"))
-    while True:
-        frame = frames.get()
-        task = Task(**{**frame.fields, "shards": tuple(frame.fields["shards"])})
-        for block in worker.blocks(task):
-            fields = {"task": task._asdict(), "first_draw": block.first_draw}
-            write_frame(replies, Frame("block", fields, {"payload": block.payload}))
+    job = Job(**cloudpickle.loads(frame.arrays["job"].tobytes()))
+    return Worker(job, Handicap(**frame.fields["handicap"]))
+
+
+def _perform(worker: Worker, frame: Frame, replies: BinaryIO) -> None:
+    task = Task(**{**frame.fields, "shards": tuple(frame.fields["shards"])})
+    for block in worker.blocks(task):
+        fields = {"task": task._asdict(), "first_draw": block.first_draw}
+        write_frame(replies, Frame("block", fields, {"payload": block.payload}))
 
 
 def setup_frame(job: Job, handicap: Handicap) -> Frame:
