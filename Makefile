@@ -3,11 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEED ?= 0
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo flights test lint bench docs clean
 
-demo: .venv/.installed
+demo: .venv/.core
 	$(BIN)/quorate reproduce fig3 --out results/demo/fig3
 	$(BIN)/quorate reproduce fig4 --out results/demo/fig4
+
+flights: .venv/.flights
+	$(BIN)/python examples/flights.py
 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n auto --seed $(SEED)
@@ -21,6 +24,7 @@ lint: .venv/.installed
 bench: .venv/.installed
 	$(BIN)/python benchmarks/reproduce_fig4.py
 	$(BIN)/python benchmarks/many_workers.py
+	$(BIN)/python benchmarks/shards_out_of_core.py
 
 docs: .venv/.installed-docs
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs site
@@ -29,11 +33,18 @@ docs: .venv/.installed-docs
 clean:
 	rm -rf .venv results site
 
-.venv/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@
+# What is installed, from least to most; a stamp for each.
+install = $(PYTHON) -m venv .venv && \
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(1)]' && touch $@
 
-.venv/.installed-docs: .venv/.installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
-	touch $@
+.venv/.core: pyproject.toml constraints.txt
+	$(call install,)
+
+.venv/.flights: pyproject.toml constraints.txt
+	$(call install,flights)
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(call install,dev)
+
+.venv/.installed-docs: pyproject.toml constraints.txt
+	$(call install,docs)

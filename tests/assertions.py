@@ -3,6 +3,8 @@
 import numpy as np
 from scipy.stats import binom, norm
 
+from quorate.ess import mean_ess
+
 FALSE_FAIL_RATE = 1e-6
 
 
@@ -11,6 +13,14 @@ def assert_mean(draws, expected, *, false_fail_rate=FALSE_FAIL_RATE):
     n, dim = draws.shape
     z = (draws.mean(axis=0) - expected) / (draws.std(axis=0, ddof=1) / np.sqrt(n))
     limit = norm.isf(false_fail_rate / (2 * dim))
+    assert np.abs(z).max() < limit, f"|z| = {np.abs(z).max():.1f}, limit {limit:.1f}"
+
+
+def assert_chain_mean(draws, expected, *, error=0.0, false_fail_rate=FALSE_FAIL_RATE):
+    """The mean of a chain (n, d) is `expected`, known with standard `error`; n is its ESS."""
+    variance = draws.var(axis=0, ddof=1) / mean_ess(draws[None]) + np.square(error)
+    z = (draws.mean(axis=0) - expected) / np.sqrt(variance)
+    limit = norm.isf(false_fail_rate / (2 * draws.shape[1]))
     assert np.abs(z).max() < limit, f"|z| = {np.abs(z).max():.1f}, limit {limit:.1f}"
 
 

@@ -5,7 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from quorate.cli import Patience, main
+from quorate.cli import main
+from quorate.cli.console import Patience
 
 KEYS = [
     "scheme",

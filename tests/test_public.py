@@ -15,17 +15,19 @@ def test_public_names():
         "BadInputError",
         "GaussianSubposteriors",
         "QuorateError",
+        "Result",
         "SimulationSummary",
         "gaussian_mean_model",
         "paper_subposteriors",
+        "sample",
         "simulate",
     ]
     assert all(hasattr(quorate, name) for name in quorate.__all__)
 
 
 def test_import_is_light():
-    heavy = {"matplotlib", "rich", "click"}
-    loaded = f"import quorate, sys; print({heavy} & set(sys.modules))"
+    heavy = {"matplotlib", "rich", "click", "jax", "blackjax"}
+    loaded = f"import quorate, quorate.samplers, sys; print({heavy} & set(sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
     )
@@ -41,6 +43,10 @@ def test_import_is_light():
         errors.SingularCovarianceError(),
         errors.UnreachableError("cmc", 10, frozenset({3})),
         errors.UnreachableError("grouped", 10, frozenset({2, 3})),
+        errors.WorkerFailedError(2, 3, "ValueError", "no", "Traceback"),
+        errors.ImproperError("the log density is flat", ["beta[1]"], 7),
+        errors.NotANumberError(float("nan"), [0.5] * 9),
+        errors.MissingExtraError("jax", "jax"),
     ],
 )
 def test_errors_survive_pickling(error):

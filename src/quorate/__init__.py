@@ -2,8 +2,10 @@
 
 from importlib.metadata import version
 
-from quorate.api import SimulationSummary, simulate
+from quorate.api import sample
 from quorate.errors import BadInputError, QuorateError
+from quorate.result import Result
+from quorate.simulation import SimulationSummary, simulate
 from quorate.subposterior import GaussianSubposteriors, gaussian_mean_model, paper_subposteriors
 
 __version__ = version("quorate")
@@ -11,8 +13,10 @@ __all__ = [
     "BadInputError",
     "GaussianSubposteriors",
     "QuorateError",
+    "Result",
     "SimulationSummary",
     "gaussian_mean_model",
     "paper_subposteriors",
+    "sample",
     "simulate",
 ]

@@ -1,167 +1,221 @@
-"""What people call: `simulate`."""
+"""What people call to draw from a posterior: `sample`."""
 
-from dataclasses import asdict, dataclass
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
-from quorate._types import Array, Progress
-from quorate.allocation import check_sizes
+from quorate._types import Array
 from quorate.coordinator import Coordinator
-from quorate.diagnostics import relative_error, second_moment
-from quorate.engines import virtual
-from quorate.errors import UnreachableError, require
-from quorate.latency import LatencyModel, parse_latency
+from quorate.engines import process
+from quorate.errors import require
+from quorate.ess import bulk_ess
+from quorate.latency import parse_dead, parse_slow
+from quorate.model import Model
+from quorate.result import Result
+from quorate.samplers import make_sampler
 from quorate.scheme import Scheme
-from quorate.schemes import COV_RIDGE, scheme_maker
-from quorate.streams import Streams
-from quorate.subposterior import GaussianSubposteriors, paper_subposteriors
+from quorate.schemes import scheme_maker
+from quorate.schemes.cmc import CMC
+from quorate.schemes.grouped import GroupedCMC
+from quorate.shards import Transform, write_shards
+from quorate.worker import Handicap, Job
 
-_MOST_BLOCKS = 10**8
-
-
-@dataclass(frozen=True)
-class SimulationSummary:
-    """What came of many simulated runs of one scheme.
-
-    `median`, `p90` and `p99` are quantiles of the time to all the draws asked for; a run that
-    never gets there counts as infinity. `error` is the mean error of eq. (3) at the end of those
-    that do, None if none does. `wasted_share` is the share of the workers' draws that no global
-    draw uses.
-    """
-
-    scheme: str
-    workers: int
-    redundancy: int
-    draws: int
-    median: float
-    p90: float
-    p99: float
-    share_unfinished: float
-    error: float | None
-    wasted_share: float
-
-    def as_json(self) -> dict[str, object]:
-        """The fields, with None for infinity, which JSON does not know."""
-        return {key: None if value == np.inf else value for key, value in asdict(self).items()}
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_INTERRUPTED = "interrupted"
+_SECONDS_BETWEEN_LOOKS = 1.0  # at the effective number of draws, which costs some work
+Watch = Callable[[float, int], None]
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    time: float
-    error: float
-    received: int
-    used: int
-    lost: frozenset[int]
-
-
-def simulate(
-    scheme: str,
-    workers: int,
-    redundancy: int = 1,
-    draws: int = 100,
-    latency: LatencyModel | str = "pareto:0.1,1.2",
+def sample(
+    model: Model,
+    data: object,
     *,
-    subposteriors: GaussianSubposteriors | None = None,
-    code: str = "grouped",
-    per_draw: bool = False,
-    realisations: int = 100,
-    seed: int = 0,
-    cov_ridge: float = COV_RIDGE,
+    workers: int = 8,
+    redundancy: int = 2,
+    scheme: str = "grouped",
+    draws: int = 2000,
+    seed: int = 1,
+    sampler: str = "auto",
+    thin: int = 1,
+    max_time: float | None = None,
+    target_ess: float | None = None,
+    run_dir: str | Path | None = None,
+    by: str = "shuffle",
+    columns: Sequence[str] | None = None,
+    transform: Transform | None = None,
+    cov_ridge: float = 0.0,
     precision_ridge: float | None = None,
-    progress: Progress = lambda done, total: None,
-) -> SimulationSummary:
-    """Run a scheme many times in virtual time.
+    code: str = "grouped",
+    slow: str | None = None,
+    dead: str | None = None,
+    straggle: float | None = None,
+    watch: Watch = lambda seconds, n_draws: None,
+) -> Result:
+    """Draw from the posterior of a model on the processes of this machine.
+
+    The run ends with the number of draws asked for, enough effective draws, the end of its time or
+    Ctrl-C, whichever is first, and gives what was drawn by then.
 
     Parameters
     ----------
-    scheme
-        `cmc`, `grouped` or `coded`.
-    workers, redundancy
-        K and r. CMC has r = 1 always.
+    model
+        Whose posterior to draw from.
+    data
+        Arrays by name, a pandas, polars or Arrow table, or Parquet files; rows are cut into as many
+        shards as there are workers.
+    workers, redundancy, scheme
+        K, r and one of `cmc`, `grouped`, `coded`. There may be more workers than cores.
     draws
-        Global draws to get. A worker is asked for none beyond those.
-    latency
-        A model, or its short form as `quorate.latency.parse_latency` reads it.
-    subposteriors
-        What workers draw from, the Gaussians of §VI by default.
-    code
-        The gradient code of `coded`: `grouped`, `reed-solomon` or `cyclic`.
-    per_draw
-        Whether every draw takes a time of its own; by default a batch of r draws takes r times one
-        computing time, as in §II.
-    realisations, seed
-        How many runs, and what their randomness is keyed by.
-    cov_ridge, precision_ridge
-        See `quorate.schemes.scheme_maker`.
-    progress
-        Called after every run with the number of runs done, and of all.
+        Global draws to get.
+    sampler, thin
+        One of `quorate.samplers`, and how many of its steps make a draw.
+    max_time, target_ess
+        Seconds after which to stop; effective draws of every parameter that are enough.
+    run_dir
+        Folder for shards and logs, a temporary one by default.
+    by, columns, transform
+        How rows are given to shards, and what of them; see `quorate.shards.write_shards`.
+    cov_ridge, precision_ridge, code
+        Of the scheme; see `quorate.schemes.scheme_maker`. `coded` needs both ridges, in units of
+        the posterior's variances and of their inverses.
+    slow, dead, straggle
+        Delays put in on purpose: `1x10` makes worker 0 ten times slower, `2@5` ends workers 0 and 1
+        after five blocks, and a tail index draws a Pareto factor for every block.
+    watch
+        Called with seconds and global draws whenever there are more of them.
     """
-    require(realisations >= 1, "realisations", realisations, "ask for at least one")
-    require(seed >= 0, "seed", seed, "a seed is 0 or more")
-    check_sizes(workers, redundancy)
-    require(
-        workers * draws <= _MOST_BLOCKS,
-        "workers x draws",
-        workers * draws,
-        f"a run of more than {_MOST_BLOCKS:.0e} blocks takes hours: use fewer",
+    require(draws >= 1, "draws", draws, "ask for at least one")
+    require(max_time is None or max_time > 0, "max_time", max_time, "it must be above 0")
+    if scheme == "coded":
+        require(
+            cov_ridge > 0,
+            "cov_ridge",
+            cov_ridge,
+            "coded draws need one in units of the posterior's variances, say a hundredth of them",
+        )
+    folder = Path(run_dir) if run_dir is not None else Path(tempfile.mkdtemp(prefix="quorate-"))
+    make = scheme_maker(scheme, workers, redundancy, model.dim, cov_ridge, precision_ridge, code)
+    handicaps = _handicaps(workers, slow, dead, straggle)
+    write_shards(
+        data, workers, folder / "shards", seed=seed, by=by, columns=columns, transform=transform
     )
-    model = parse_latency(latency) if isinstance(latency, str) else latency
-    subposteriors = subposteriors or paper_subposteriors(workers)
-    require(
-        subposteriors.n_shards == workers,
-        "number of subposteriors",
-        subposteriors.n_shards,
-        f"there must be one for each of the {workers} workers",
+    made = make()
+    job = Job(
+        model,
+        make_sampler(sampler, thin=thin),
+        made.worker_side,
+        str(folder / "shards"),
+        workers,
+        seed,
     )
-    make = scheme_maker(
-        scheme, workers, redundancy, subposteriors.dim, cov_ridge, precision_ridge, code
-    )
-    outcomes = []
-    for realisation in range(realisations):
-        cluster = virtual.Cluster(model, subposteriors, Streams(seed, realisation), per_draw)
-        outcomes.append(_run(make(), draws, cluster))
-        progress(realisation + 1, realisations)
-    held = 1 if scheme == "cmc" else redundancy
-    return _summary(scheme, workers, held, draws, outcomes)
-
-
-def _run(scheme: Scheme, draws: int, cluster: virtual.Cluster) -> _Outcome:
-    coordinator = Coordinator(scheme, draws)
-    timeline = virtual.run(coordinator, cluster)
-    counts = scheme.draw_counts()
-    if not timeline.finished:
-        return _Outcome(np.inf, np.nan, *counts, frozenset(coordinator.lost))
-    expected = cluster.subposteriors.posterior_second_moment()
-    error = float(relative_error(second_moment(scheme.global_draws()), expected))
-    return _Outcome(timeline.release_times[-1], error, *counts, frozenset(coordinator.lost))
-
-
-def _summary(
-    scheme: str, workers: int, redundancy: int, draws: int, outcomes: list[_Outcome]
-) -> SimulationSummary:
-    received = sum(outcome.received for outcome in outcomes)
-    if not received and outcomes[0].lost:
-        raise UnreachableError(scheme, draws, outcomes[0].lost)
-    times = np.array([outcome.time for outcome in outcomes])
-    finished = np.isfinite(times)
-    errors = [outcome.error for outcome in outcomes if outcome.time < np.inf]
-    median, p90, p99 = (_quantile(times, share) for share in (0.5, 0.9, 0.99))
-    return SimulationSummary(
+    coordinator = Coordinator(made, draws, queue_depth=2)
+    stopping = Stopping(coordinator, model.dim, max_time, target_ess)
+    engine = process.ProcessEngine(job, workers, folder / "logs", handicaps)
+    try:
+        with stopping.on_signals():
+            timeline = process.run(coordinator, engine, stopping.asked, watch)
+    finally:
+        engine.close()
+    return Result(
+        model=model,
+        unconstrained=made.global_draws()[:draws].reshape(-1, model.dim),
+        shard_draws=_shard_draws(made),
+        timeline=timeline,
         scheme=scheme,
         workers=workers,
-        redundancy=redundancy,
-        draws=draws,
-        median=median,
-        p90=p90,
-        p99=p99,
-        share_unfinished=float(1 - finished.mean()),
-        error=float(np.mean(errors)) if errors else None,
-        wasted_share=1 - sum(outcome.used for outcome in outcomes) / max(received, 1),
+        redundancy=1 if scheme == "cmc" else redundancy,
+        lost=frozenset(coordinator.lost),
+        stopped=stopping.reason or ("done" if timeline.finished else "workers lost"),
+        run_dir=str(folder),
     )
 
 
-def _quantile(times: Array, share: float) -> float:
-    """Linear between order statistics; infinity as soon as one of the two is, and has weight."""
-    position = share * (len(times) - 1)
-    low, high = np.sort(times)[[int(np.floor(position)), int(np.ceil(position))]]
-    return float(low if low == high else low + (high - low) * (position % 1))
+class Stopping:
+    """When to end a run before its last draw, and why it was."""
+
+    def __init__(
+        self, coordinator: Coordinator, dim: int, max_time: float | None, target_ess: float | None
+    ) -> None:
+        self._coordinator = coordinator
+        self._dim = dim
+        self._max_time = max_time
+        self._target_ess = target_ess
+        self._next_look = _SECONDS_BETWEEN_LOOKS
+        self.reason: str | None = None
+
+    def asked(self, now: float) -> bool:
+        """Whether it is time."""
+        if self._max_time is not None and now > self._max_time:
+            self.reason = "time is up"
+        elif self._target_ess is not None and now > self._next_look:
+            self._next_look = now + _SECONDS_BETWEEN_LOOKS
+            if self._ess() >= self._target_ess:
+                self.reason = "enough effective draws"
+        return self.reason is not None
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Ctrl-C, or SIGTERM, ends the run with what there is; a second one at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread hears signals
+            return
+        before = {number: signal.signal(number, self._hear) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: object) -> None:
+        if self.reason == _INTERRUPTED:
+            raise KeyboardInterrupt
+        self.reason = _INTERRUPTED
+
+    def _ess(self) -> float:
+        if self._coordinator.n_global <= 2 * self._dim + 8:
+            return 0.0  # too few for weights that mean anything
+        return float(np.min(bulk_ess(self._coordinator.scheme.global_draws()[None])))
+
+
+def _handicaps(
+    workers: int, slow: str | None, dead: str | None, straggle: float | None
+) -> dict[int, Handicap]:
+    """By worker: the slow come first, the dying last."""
+    n_slow, factor = parse_slow(slow) if slow is not None else (0, 1.0)
+    n_dead, after = parse_dead(dead) if dead is not None else (0, 0.0)
+    require(
+        n_slow + n_dead <= workers,
+        "slow and dead workers",
+        n_slow + n_dead,
+        f"there are only {workers}",
+    )
+    require(
+        straggle is None or straggle > 1,
+        "straggle",
+        straggle,
+        "a Pareto factor has a mean only if its tail index is above 1",
+    )
+    return {
+        worker: Handicap(
+            factor=factor if worker < n_slow else 1.0,
+            tail_index=straggle,
+            dies_after=int(after) + 1 if worker >= workers - n_dead else None,
+        )
+        for worker in range(workers)
+    }
+
+
+def _shard_draws(scheme: Scheme) -> tuple[Array, ...]:
+    if not isinstance(scheme, CMC | GroupedCMC):
+        return ()
+    ledger = scheme.ledger
+    return tuple(
+        ledger.batches(cell)[:, i]
+        for cell, shards in enumerate(ledger.cells)
+        for i in range(len(shards))
+    )

@@ -4,13 +4,19 @@ QuorateError
 ├── BadInputError            a value that cannot be right, by name, and the way out
 ├── UndecodableError         a set of answers does not decode
 ├── SingularCovarianceError  weights asked for from draws that do not span the space
-└── UnreachableError         the workers still alive can never give what was asked
+├── WorkerFailedError        code of the model or the sampler raised an error in a worker
+├── UnreachableError         the workers still alive can never give what was asked
+├── ImproperError            a subposterior that has no mode, or is flat along some direction
+├── NotANumberError          a log density that is NaN or +inf where a chain or a search went
+└── MissingExtraError        an optional library that is not installed
 
 QuorateWarning
-└── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
+├── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
+├── WrongShapeWarning           a subposterior whose shape is wrong for its sampler
+└── DivergenceWarning           trajectories that left the region where they can be trusted
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 
 class QuorateError(Exception):
@@ -54,6 +60,21 @@ class SingularCovarianceError(QuorateError):
         )
 
 
+class WorkerFailedError(QuorateError):
+    """Code of the model or the sampler raised an error in a worker process."""
+
+    def __init__(
+        self, worker: int, shard: int | None, kind: str, message: str, traceback: str
+    ) -> None:
+        super().__init__(worker, shard, kind, message, traceback)
+        self.worker, self.shard, self.kind = worker, shard, kind
+        self.message, self.traceback = message, traceback
+
+    def __str__(self) -> str:
+        where = "" if self.shard is None else f" on shard {self.shard}"
+        return f"worker {self.worker} failed{where} with {self.kind}: {self.message}"
+
+
 class UnreachableError(QuorateError):
     """The number of global draws asked for can never be reached: too many workers are dead."""
 
@@ -71,12 +92,68 @@ class UnreachableError(QuorateError):
         )
 
 
+class ImproperError(QuorateError):
+    """A subposterior that cannot be normalised, or looks like it: no mode, or a flat direction.
+
+    `what` says what was seen, `along` names the coordinates it was seen in.
+    """
+
+    def __init__(self, what: str, along: Collection[str], n_rows: int | None = None) -> None:
+        super().__init__(what, along, n_rows)
+        self.what, self.along, self.n_rows = what, along, n_rows
+
+    def __str__(self) -> str:
+        shown = ", ".join(list(self.along)[:5]) + (", …" if len(self.along) > 5 else "")
+        rows = "" if self.n_rows is None else f" (the shard has {self.n_rows} rows)"
+        return (
+            f"{self.what}, mostly along {shown}{rows}: the subposterior is improper or nearly so, "
+            "as with fewer rows than coefficients, perfectly separated classes or columns that "
+            "repeat each other under a flat prior. Use fewer shards, a proper prior, or fewer "
+            "coefficients; for a hierarchical model, whose density may have no mode though it is "
+            "proper, use sampler='nuts'"
+        )
+
+
+class NotANumberError(QuorateError):
+    """A log density that is NaN or +inf: it must be a number, or -inf outside the support."""
+
+    def __init__(self, value: float, point: Sequence[float]) -> None:
+        super().__init__(value, point)
+        self.value, self.point = value, point
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{x:.4g}" for x in self.point[:8]) + (", …" * (len(self.point) > 8))
+        return (
+            f"the log density is {self.value} at x = ({shown}): let the model return a number "
+            "there, or -inf if the point has probability 0; look for log(0), 0/0 and overflow"
+        )
+
+
+class MissingExtraError(QuorateError, ImportError):
+    """An optional library is needed and not installed."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(module, extra)
+        self.module, self.extra = module, extra
+
+    def __str__(self) -> str:
+        return f"{self.module} is not installed: `pip install quorate[{self.extra}]`"
+
+
 class QuorateWarning(UserWarning):
     """Base of all warnings that quorate gives."""
 
 
 class IllConditionedCodeWarning(QuorateWarning):
     """A gradient code whose decoding multiplies rounding errors beyond use."""
+
+
+class WrongShapeWarning(QuorateWarning):
+    """A subposterior whose shape is wrong for its sampler, so that draws are dear or alike."""
+
+
+class DivergenceWarning(QuorateWarning):
+    """Hamiltonian trajectories that diverged: the draws may miss part of the posterior."""
 
 
 def named_workers(workers: Collection[int]) -> str:

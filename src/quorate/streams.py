@@ -7,7 +7,7 @@ of C-CMC (§V); holders that run different chains are independent, as G-CMC need
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 
@@ -20,6 +20,7 @@ from quorate._types import Array
 
 _WORDS = 4  # 64-bit words that Philox yields per step of its counter
 _PAGE = 16  # rows of a lane that lie together; then come those of the next lane
+_MORE_PAGES = 1024  # rows set aside for a step that needs more numbers than its own row has
 Lane = tuple[int, int]
 
 
@@ -31,6 +32,10 @@ class Purpose(IntEnum):
     WHO_IS_SLOW = 2
     WHO_IS_DEAD = 3
     WHERE_IN_A_TRACE = 4
+    STEPS = 5
+    MORE_STEPS = 6
+    WARM_UP = 7
+    MORE_WARM_UP = 8
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,47 @@ class Streams:
         """A random order of 0, …, n-1, for choices such as who is slow."""
         uniforms = self.uniforms(purpose, [(0, 0)], 0, 1, n)[0, 0]
         return [int(i) for i in np.argsort(uniforms)]
+
+
+@dataclass(frozen=True)
+class ChainStream:
+    """The random numbers of one chain, by the index of the step that they are for.
+
+    Parameters
+    ----------
+    streams
+        Those of the run.
+    shard, chain
+        The chain's address. Two workers with the same one draw the same values.
+    warming_up
+        Whether these are the numbers of warm-up, which has its own.
+    """
+
+    streams: Streams
+    shard: int
+    chain: int
+    warming_up: bool = False
+
+    def for_warm_up(self) -> "ChainStream":
+        """The numbers that warm-up uses."""
+        return replace(self, warming_up=True)
+
+    def uniforms(self, first: int, n: int, width: int) -> Array:
+        """Those of steps `first` to `first + n - 1`, in (0, 1), shape (n, width)."""
+        purpose = Purpose.WARM_UP if self.warming_up else Purpose.STEPS
+        lane = (self.shard, self.chain)
+        return np.asarray(self.streams.uniforms(purpose, [lane], first, n, width)[0])
+
+    def more_uniforms(self, step: int, page: int, width: int) -> Array:
+        """For a step that needs more than its row: page 0, 1, … of them, shape (width,)."""
+        purpose = Purpose.MORE_WARM_UP if self.warming_up else Purpose.MORE_STEPS
+        lane = (self.shard, self.chain)
+        row = step * _MORE_PAGES + page
+        return np.asarray(self.streams.uniforms(purpose, [lane], row, 1, width)[0, 0])
+
+    def keys(self, first: int, n: int) -> NDArray[np.uint32]:
+        """Seeds for another generator, one for each step, shape (n, 2)."""
+        return np.floor(self.uniforms(first, n, 2) * 2.0**32).astype(np.uint32)
 
 
 @lru_cache(maxsize=64)

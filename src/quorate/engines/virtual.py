@@ -7,7 +7,7 @@ computing takes is drawn from a latency model. A run is deterministic under its 
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate, count
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from quorate._types import CodedArray
 from quorate.coordinator import Coordinator
+from quorate.engines.timeline import Timeline
 from quorate.errors import require
 from quorate.latency import LatencyModel
 from quorate.messages import Block, DeadlinePassed, Event, Release, Task, WorkerJoined, WorkerLost
@@ -26,26 +27,6 @@ from quorate.subposterior import GaussianSubposteriors
 _LEAST = 16  # draws and times made at first; then as many again as there are
 _LAST = sys.maxsize  # a block that comes at the deadline is in time
 Entry = tuple[float, int, Event]  # of the heap: the number decides between events of one time
-
-
-@dataclass
-class Timeline:
-    """What happened when.
-
-    Attributes
-    ----------
-    block_times, block_workers
-        When blocks arrived, and from whom, in order.
-    release_times
-        `release_times[l]` is T^(l+1), when global draw l was there.
-    finished
-        Whether the run ended with all that was asked for.
-    """
-
-    block_times: list[float] = field(default_factory=list)
-    block_workers: list[int] = field(default_factory=list)
-    release_times: list[float] = field(default_factory=list)
-    finished: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,8 +73,7 @@ def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Ti
                 for entry in clock.schedule(command, workers.blocks(command), now):
                     heappush(heap, entry)
             elif isinstance(command, Release):
-                n_new = command.n_global - len(timeline.release_times)
-                timeline.release_times += [now] * n_new
+                timeline.released(now, command.n_global)
             else:
                 timeline.finished = command.finished
                 return timeline

@@ -12,7 +12,7 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.combine.consensus import consensus_weights, merge
 from quorate.diagnostics import relative_error, running_second_moments
-from quorate.engines.virtual import Timeline
+from quorate.engines.timeline import Timeline
 from quorate.experiments.specs import DIM, Curve, Experiment
 from quorate.ledger import Ledger
 from quorate.linalg import add_ridge

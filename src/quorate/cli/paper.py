@@ -1,49 +1,26 @@
-"""The command line: parses, calls, prints."""
+"""`quorate reproduce` and `quorate simulate`."""
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from quorate.api import SimulationSummary, simulate
+from quorate.cli.console import Patience, err
+from quorate.cli.console import out as console
 from quorate.coding import CODES
-from quorate.errors import QuorateError
 from quorate.experiments.reproduce import TABLE_TIMES, AveragedCurve, best, reproduce
 from quorate.experiments.specs import FIGURES, READINGS, Experiment, experiment
 from quorate.latency import Dying, LatencyModel, Slowed, parse_dead, parse_latency, parse_slow
 from quorate.schemes import COV_RIDGE, SCHEMES
+from quorate.simulation import SimulationSummary, simulate
 
-_PATIENCE = 2.0  # seconds before a progress bar shows
 _NEARLY_ALL = 0.985  # shares above are not worth a remark
-_out = Console()
-_err = Console(stderr=True)
 
 
-class Commands(click.Group):
-    """Commands whose errors are one line on standard error and exit code 2."""
-
-    def invoke(self, context: click.Context) -> Any:
-        try:
-            return super().invoke(context)
-        except QuorateError as error:
-            raise click.UsageError(str(error)) from None
-        except MemoryError:
-            raise click.UsageError("this does not fit into memory: use smaller numbers") from None
-
-
-@click.group(cls=Commands)
-@click.version_option(package_name="quorate", prog_name="quorate")
-def main() -> None:
-    """Bayesian posteriors over many machines, without waiting for the slowest."""
-
-
-@main.command("reproduce")
+@click.command("reproduce")
 @click.argument("figure", type=click.Choice(list(FIGURES)))
 @click.option(
     "--reading",
@@ -99,11 +76,11 @@ def reproduce_command(
     with Patience(f"{figure}, {reading}") as patience:
         curves = reproduce(spec, patience.report)
     paths = write(spec, curves, folder)
-    _out.print(_winners(spec, curves))
-    _out.print("Written: " + ", ".join(str(path) for path in paths), soft_wrap=True)
+    console.print(_winners(spec, curves))
+    console.print("Written: " + ", ".join(str(path) for path in paths), soft_wrap=True)
 
 
-@main.command("simulate")
+@click.command("simulate")
 @click.option("--scheme", required=True, metavar="|".join(SCHEMES))
 @click.option("--workers", type=int, required=True, metavar="K")
 @click.option("--redundancy", type=int, default=1, show_default=True, metavar="R")
@@ -152,11 +129,11 @@ def simulate_command(
             scheme, workers, redundancy, latency=model, progress=patience.report, **options
         )
     if summary.redundancy != redundancy:
-        _err.print(f"note: {scheme} gives each shard to one worker, so --redundancy is 1 here")
+        err.print(f"note: {scheme} gives each shard to one worker, so --redundancy is 1 here")
     if as_json:
         click.echo(json.dumps(summary.as_json()))
     else:
-        _out.print(_described(summary))
+        console.print(_described(summary))
 
 
 def _cluster(latency: str, slow: str | None, dead: str | None) -> LatencyModel:
@@ -217,33 +194,3 @@ def _cell(averaged: AveragedCurve, moment: float, *, smallest: bool) -> str:
 
 def _time(value: float) -> str:
     return "never" if np.isinf(value) else f"{value:.3g}"
-
-
-class Patience:
-    """A progress bar that shows itself only when one has waited for a while."""
-
-    def __init__(self, label: str, seconds: float = _PATIENCE) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=_err,
-            transient=True,
-        )
-        self._task = self.bar.add_task(label, total=None)
-        self.timer = threading.Timer(seconds, self.bar.start)
-        self.timer.daemon = True
-
-    def __enter__(self) -> "Patience":
-        self.timer.start()
-        return self
-
-    def report(self, done: int, total: int) -> None:
-        """Say how far things are."""
-        self.bar.update(self._task, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        self.timer.cancel()
-        self.timer.join()
-        self.bar.stop()

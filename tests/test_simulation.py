@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import quorate
-from quorate.api import _quantile
 from quorate.latency import Dying, Exponential, Trace
+from quorate.simulation import _quantile
 
 ONE_EACH = Trace(((1.0,),), shuffle=False)
 

@@ -1,0 +1,37 @@
+"""The command line: parses, calls, prints."""
+
+from typing import Any
+
+import click
+
+from quorate.cli.paper import reproduce_command, simulate_command
+from quorate.cli.sampling import sample_command, summary_command
+from quorate.errors import QuorateError, WorkerFailedError
+
+_FAILED = 4  # exit code of a run that broke
+
+
+class Commands(click.Group):
+    """Commands whose errors are one line on standard error, and exit code 2."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except WorkerFailedError as error:
+            click.echo(error.traceback, err=True)
+            click.echo(f"Error: {error}", err=True)
+            context.exit(_FAILED)
+        except QuorateError as error:
+            raise click.UsageError(str(error)) from None
+        except MemoryError:
+            raise click.UsageError("this does not fit into memory: use smaller numbers") from None
+
+
+@click.group(cls=Commands)
+@click.version_option(package_name="quorate", prog_name="quorate")
+def main() -> None:
+    """Bayesian posteriors over many machines, without waiting for the slowest."""
+
+
+for command in (sample_command, summary_command, reproduce_command, simulate_command):
+    main.add_command(command)

@@ -1,0 +1,136 @@
+"""`quorate sample` and `quorate summary`."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from quorate.api import sample
+from quorate.cli.console import Patience, err, out
+from quorate.errors import BadInputError, require
+from quorate.model import Model
+from quorate.models import linear, logistic, negative_binomial, poisson
+from quorate.models.formula import design
+from quorate.result import load_summary
+from quorate.samplers import SAMPLERS
+from quorate.schemes import SCHEMES
+from quorate.tables import open_table
+
+_STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it
+
+
+@click.command("sample")
+@click.argument("what", nargs=-1, required=True, metavar="[MODEL.py:NAME] DATA...")
+@click.option("--formula", help="Such as 'late ~ hour + origin', in place of a model.")
+@click.option(
+    "--family",
+    default="linear",
+    show_default=True,
+    metavar="linear|logistic|poisson|negative_binomial",
+    help="With --formula.",
+)
+@click.option("--workers", type=int, default=8, show_default=True, metavar="K")
+@click.option("--redundancy", type=int, default=2, show_default=True, metavar="R")
+@click.option("--scheme", default="grouped", show_default=True, metavar="|".join(SCHEMES))
+@click.option("--draws", type=int, default=2000, show_default=True, metavar="L")
+@click.option("--sampler", default="auto", show_default=True, metavar="|".join(SAMPLERS))
+@click.option("--thin", type=int, default=1, show_default=True, metavar="N")
+@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this time.")
+@click.option("--target-ess", type=float, metavar="N", help="Stop at so many effective draws.")
+@click.option("--seed", type=int, default=1, show_default=True, metavar="N")
+@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+@click.option("--slow", metavar="NxF", help="Make N workers F times slower, on purpose.")
+@click.option("--dead", metavar="N[@B]", help="End N workers, after B blocks, on purpose.")
+@click.option("--straggle", metavar="pareto:TAIL", help="Delay blocks by random factors.")
+def sample_command(
+    what: tuple[str, ...], formula: str | None, family: str, straggle: str | None, **options: Any
+) -> None:
+    """Draw from the posterior of a model on the processes of this machine."""
+    tail = _tail_index(straggle)
+    reading: dict[str, Any] = {}
+    if formula is None:
+        require(len(what) >= 2, "arguments", " ".join(what), "give MODEL.py:NAME and then data")
+        model, files = _load(what[0]), list(what[1:])
+    else:
+        files = list(what)
+        model, reading = _regression(formula, family, files)
+    with Patience("draws", seconds=0.0) as patience:
+        total = options["draws"]
+        result = sample(
+            model,
+            files,
+            straggle=tail,
+            **reading,
+            **options,
+            watch=lambda _, n_draws: patience.report(n_draws, total),
+        )
+    result.save()
+    out.print(_table(result.summary_rows()))
+    out.print(repr(result)[1:-1], soft_wrap=True)
+    err.print(f"Written: {result.run_dir}", soft_wrap=True)
+    if result.stopped not in ("done", "enough effective draws"):
+        raise SystemExit(_STOPPED_EARLY)
+
+
+@click.command("summary")
+@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+def summary_command(run_dir: Path) -> None:
+    """Print the parameters of a run again."""
+    out.print(_table(load_summary(run_dir)))
+
+
+def _tail_index(straggle: str | None) -> float | None:
+    if straggle is None:
+        return None
+    name, _, value = straggle.partition(":")
+    try:
+        require(name == "pareto", "straggle", straggle, "write pareto:TAIL")
+        return float(value)
+    except ValueError:
+        raise BadInputError("straggle", straggle, "write pareto:TAIL, such as pareto:1.2") from None
+
+
+def _load(spec: str) -> Model:
+    """The object NAME of the file MODEL.py."""
+    file, _, name = spec.rpartition(":")
+    path = Path(file)
+    require(path.is_file(), "model", spec, "write MODEL.py:NAME, a file and a name in it")
+    sys.path.insert(0, str(path.parent.resolve()))
+    module = importlib.import_module(path.stem)
+    require(hasattr(module, name), "model", spec, f"{file} has no {name}")
+    model: Model = getattr(module, name)
+    return model
+
+
+def _regression(formula: str, family: str, files: list[str]) -> tuple[Model, dict[str, Any]]:
+    """A generalised linear model, and how its rows are made while files stream past."""
+    families = {
+        "linear": linear,
+        "logistic": logistic,
+        "poisson": poisson,
+        "negative_binomial": negative_binomial,
+    }
+    require(family in families, "family", family, f"choose one of {', '.join(families)}")
+    table = open_table(files)
+    learned = design(formula, table.batches(table.names))
+    reading = {"columns": learned.variables, "transform": learned.arrays}
+    return families[family](learned.names), reading
+
+
+def _table(rows: dict[str, dict[str, float]]) -> Table:
+    table = Table()
+    table.add_column("parameter", no_wrap=True)
+    columns = list(next(iter(rows.values()), {}))
+    for column in columns:
+        table.add_column(column, justify="right")
+    for name, row in rows.items():
+        table.add_row(Text(name), *(_shown(column, row[column]) for column in columns))
+    return table
+
+
+def _shown(column: str, value: float) -> str:
+    return f"{value:.0f}" if column == "ess" else f"{value:.3f}"

@@ -1,0 +1,30 @@
+"""What happened when, as an engine saw it."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Timeline:
+    """What happened when.
+
+    Attributes
+    ----------
+    block_times, block_workers
+        When blocks arrived, and from whom, in order.
+    block_sizes
+        Draws in each of them; empty in virtual time, where there is one in each.
+    release_times
+        `release_times[l]` is T^(l+1), when global draw l was there.
+    finished
+        Whether the run ended with all that was asked for.
+    """
+
+    block_times: list[float] = field(default_factory=list)
+    block_workers: list[int] = field(default_factory=list)
+    block_sizes: list[int] = field(default_factory=list)
+    release_times: list[float] = field(default_factory=list)
+    finished: bool = False
+
+    def released(self, time: float, n_global: int) -> None:
+        """Note that there are `n_global` global draws now."""
+        self.release_times += [time] * (n_global - len(self.release_times))

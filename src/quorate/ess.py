@@ -1,0 +1,90 @@
+"""Effective sample size and R-hat, rank-normalised (Vehtari, Gelman, Simpson, Carpenter & Bürkner
+2021, "Rank-normalization, folding, and localization").
+
+`draws` has shape (chains, n, ...) throughout; results have shape (...).
+"""
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from quorate._types import Array
+
+
+def bulk_ess(draws: Array) -> Array:
+    """Effective number of independent draws, for quantities of the bulk such as means."""
+    return _ess(_rank_normalised(_halves(draws)))
+
+
+def mean_ess(draws: Array) -> Array:
+    """Effective number of independent draws for the mean of `draws` as they are."""
+    return _ess(_halves(draws))
+
+
+def split_rhat(draws: Array) -> Array:
+    """How much chains, cut in halves, disagree in place or in spread; 1 if they do not."""
+    halves = _halves(draws)
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+    return np.maximum(_rhat(_rank_normalised(halves)), _rhat(_rank_normalised(folded)))
+
+
+def _halves(draws: Array) -> Array:
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, -half:]])
+
+
+def _rank_normalised(draws: Array) -> Array:
+    """Normal scores of the ranks among all chains (Blom 1958)."""
+    flat = draws.reshape(-1, *draws.shape[2:])
+    ranks = rankdata(flat, axis=0)
+    return np.asarray(ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(draws.shape))
+
+
+def _variances(draws: Array) -> tuple[Array, Array]:
+    """Within chains (W), and of the posterior as estimated from within and between (var⁺)."""
+    n = draws.shape[1]
+    within = draws.var(axis=1, ddof=1).mean(axis=0)
+    between = draws.mean(axis=1).var(axis=0, ddof=1)
+    return within, within * (n - 1) / n + between
+
+
+def _rhat(draws: Array) -> Array:
+    within, total = _variances(draws)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.sqrt(total / within))
+
+
+def _ess(draws: Array) -> Array:
+    n_chains, n = draws.shape[:2]
+    within, total = _variances(draws)
+    moving = total > 0  # a coordinate that never moves has no ESS
+    covariance = _autocovariances(draws).mean(axis=0)
+    correlation = 1 - (within - covariance) / np.where(moving, total, 1.0)
+    correlation[0] = 1.0
+    time = np.maximum(_time(correlation), 1 / np.log10(n_chains * n))
+    return np.where(moving, n_chains * n / time, np.nan)
+
+
+def _time(correlation: Array) -> Array:
+    """-1 + 2 Σ of Geyer's (1992) initial monotone sequence, from correlations (n, ...)."""
+    n_pairs = (len(correlation) - 1) // 2
+    even, odd = correlation[: 2 * n_pairs : 2], correlation[1 : 2 * n_pairs : 2]
+    pairs = even + odd
+    initial = np.logical_and.accumulate(pairs > 0, axis=0)
+    initial[0] = True
+    monotone = np.minimum.accumulate(np.where(initial, pairs, np.inf), axis=0)
+    sums = np.sum(np.where(initial, monotone, 0.0), axis=0)
+    # One more even lag where the sequence stopped, which helps antithetic chains
+    end = initial.sum(axis=0)
+    padded = np.concatenate([even, np.zeros_like(even[:1])])
+    last = np.take_along_axis(padded, end[None], axis=0)[0]
+    return np.asarray(-1 + 2 * sums + np.maximum(last, 0.0))
+
+
+def _autocovariances(draws: Array) -> Array:
+    """Of each chain, divided by n at every lag, by FFT."""
+    n = draws.shape[1]
+    size = next_fast_len(2 * n, real=True)
+    spectrum = rfft(draws - draws.mean(axis=1, keepdims=True), size, axis=1)
+    return np.asarray(irfft(np.abs(spectrum) ** 2, size, axis=1)[:, :n] / n)

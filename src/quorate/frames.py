@@ -1,0 +1,63 @@
+"""Frames over pipes: a JSON header and raw arrays. Reading one executes nothing."""
+
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LENGTH = struct.Struct(">Q")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One message: what it is, its fields, and its arrays by name."""
+
+    kind: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def write_frame(file: BinaryIO, frame: Frame) -> None:
+    """Write a frame, whole, and flush."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in frame.arrays.items()}
+    shapes = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+    header = json.dumps([frame.kind, frame.fields, shapes]).encode()
+    file.write(_LENGTH.pack(len(header)) + header)
+    for array in arrays.values():
+        file.write(array.data.cast("B") if array.size else b"")
+    file.flush()
+
+
+def read_frame(file: BinaryIO) -> Frame | None:
+    """The next frame; None where the pipe has ended, in the middle of a frame or between two."""
+    try:
+        (length,) = _LENGTH.unpack(_exactly(file, _LENGTH.size))
+        kind, fields, shapes = json.loads(bytes(_exactly(file, length)))
+        arrays = {name: _array(file, dtype, shape) for name, dtype, shape in shapes}
+    except EOFError:
+        return None
+    return Frame(kind, fields, arrays)
+
+
+def _array(file: BinaryIO, dtype: str, shape: list[int]) -> NDArray[Any]:
+    array = np.empty(shape, dtype=np.dtype(dtype))
+    if array.size:
+        _fill(file, array.data.cast("B"))
+    return array
+
+
+def _exactly(file: BinaryIO, n: int) -> bytearray:
+    buffer = bytearray(n)
+    _fill(file, memoryview(buffer))
+    return buffer
+
+
+def _fill(file: BinaryIO, view: memoryview) -> None:
+    while view:
+        n = file.readinto(view)  # type: ignore[attr-defined]
+        if not n:
+            raise EOFError
+        view = view[n:]

@@ -1,0 +1,54 @@
+"""What a model is: log densities on an unconstrained vector, and names for what comes out."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from quorate._types import Array
+
+Shard = Mapping[str, NDArray[Any]]  # the rows of one shard: arrays of equal length, rows first
+
+
+class Model(Protocol):
+    """A posterior that factors over rows, on unconstrained points x of shape (dim,)."""
+
+    @property
+    def dim(self) -> int:
+        """d."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name for each unconstrained coordinate."""
+
+    def initial(self) -> Array:
+        """A point to start the search for the mode from, shape (dim,)."""
+
+    def log_prior(self, x: Array) -> float:
+        """Of the unconstrained point, Jacobian included."""
+
+    def log_likelihood(self, x: Array, shard: Shard) -> float:
+        """Of the rows of a shard."""
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        """Named variables on their natural scale: (n, dim) to (n, *shape) each."""
+
+
+class DifferentiableModel(Model, Protocol):
+    """A model that knows its gradients."""
+
+    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
+        """The log prior and its gradient, shape (dim,)."""
+
+    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
+        """The log-likelihood and its gradient, shape (dim,)."""
+
+
+class TraceableModel(Model, Protocol):
+    """A model whose log densities JAX can trace, compile and differentiate."""
+
+    def jax_log_prior(self, x: Any) -> Any:
+        """`log_prior` of a JAX array."""
+
+    def jax_log_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
+        """`log_likelihood` of JAX arrays."""

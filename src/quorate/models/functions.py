@@ -1,0 +1,197 @@
+"""A model from two plain functions, in numpy or JAX."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.errors import require
+from quorate.model import Shard
+from quorate.models.arrays import Namespace
+from quorate.models.checks import at, call, require_scalar, settled, settled_gradient
+from quorate.models.jaxed import Compiled
+from quorate.models.parameters import Declaration, Parameters, declared
+
+Scale = Literal["natural", "unconstrained"]
+LogPrior = Callable[[Any], Any]
+LogLikelihood = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Functions:
+    """A user's two functions, on the unconstrained vector; runs under numpy and JAX alike."""
+
+    prior: LogPrior
+    likelihood: LogLikelihood
+    parameters: Parameters
+    scale: Scale
+
+    def log_prior(self, x: Any, xp: Namespace = np) -> Any:
+        """Of the unconstrained point: the Jacobian is added unless the user's own has it."""
+        value = call("log_prior", self.prior, self._point(x, xp))
+        require_scalar("log_prior", value)
+        natural = self.scale == "natural"
+        return value + self.parameters.log_jacobian(x, xp) if natural else value
+
+    def log_likelihood(self, x: Any, shard: Any, xp: Namespace = np) -> Any:
+        """Of the rows of a shard."""
+        value = call("log_likelihood", self.likelihood, self._point(x, xp), shard)
+        require_scalar("log_likelihood", value)
+        return value
+
+    def _point(self, x: Any, xp: Namespace) -> Any:
+        return self.parameters.constrain(x, xp) if self.scale == "natural" else x
+
+
+@dataclass(frozen=True)
+class FunctionModel:
+    """A model without gradients, from numpy functions."""
+
+    functions: Functions
+    start: tuple[float, ...]
+
+    @property
+    def dim(self) -> int:
+        return self.functions.parameters.dim
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.functions.parameters.names
+
+    def initial(self) -> Array:
+        return np.array(self.start)
+
+    def log_prior(self, x: Array) -> float:
+        return settled("log_prior", self.functions.log_prior(x), x, self.names)
+
+    def log_likelihood(self, x: Array, shard: Shard) -> float:
+        return settled("log_likelihood", self.functions.log_likelihood(x, shard), x, self.names)
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        return self.functions.parameters.named(draws)
+
+
+@dataclass(frozen=True)
+class JaxFunctionModel:
+    """A model with gradients, from JAX functions; compiled once per process and shard size."""
+
+    functions: Functions
+    start: tuple[float, ...]
+    compiled: Compiled
+
+    @property
+    def dim(self) -> int:
+        return self.functions.parameters.dim
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.functions.parameters.names
+
+    def initial(self) -> Array:
+        return np.array(self.start)
+
+    def log_prior(self, x: Array) -> float:
+        return settled("log_prior", self.compiled.prior(x), x, self.names)
+
+    def log_likelihood(self, x: Array, shard: Shard) -> float:
+        return settled("log_likelihood", self.compiled.likelihood(x, shard), x, self.names)
+
+    def jax_log_prior(self, x: Any) -> Any:
+        return self.compiled.traced_prior(x)
+
+    def jax_log_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
+        return self.compiled.traced_likelihood(x, shard)
+
+    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
+        value, gradient = self.compiled.prior_and_gradient(x)
+        number = settled("log_prior", value, x, self.names)
+        return number, settled_gradient("log_prior", number, gradient, x, self.names)
+
+    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
+        value, gradient = self.compiled.likelihood_and_gradient(x, shard)
+        number = settled("log_likelihood", value, x, self.names)
+        return number, settled_gradient("log_likelihood", number, gradient, x, self.names)
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        return self.functions.parameters.named(draws)
+
+
+@overload
+def from_functions(
+    log_prior: LogPrior,
+    log_likelihood: LogLikelihood,
+    parameters: Declaration,
+    *,
+    scale: Scale = ...,
+    backend: Literal["numpy"] = ...,
+    initial: Any = ...,
+) -> FunctionModel: ...
+@overload
+def from_functions(
+    log_prior: LogPrior,
+    log_likelihood: LogLikelihood,
+    parameters: Declaration,
+    *,
+    scale: Scale = ...,
+    backend: Literal["jax"],
+    initial: Any = ...,
+) -> JaxFunctionModel: ...
+def from_functions(
+    log_prior: LogPrior,
+    log_likelihood: LogLikelihood,
+    parameters: Declaration,
+    *,
+    scale: Scale = "natural",
+    backend: Literal["numpy", "jax"] = "numpy",
+    initial: Any = None,
+) -> FunctionModel | JaxFunctionModel:
+    """A model from two plain functions.
+
+    Parameters
+    ----------
+    log_prior
+        `log_prior(parameters)`: log density of the parameters on their natural scale; the Jacobian
+        is added here. Improper priors are legal: return 0 for a flat one.
+    log_likelihood
+        `log_likelihood(parameters, shard)`: the sum over the rows of `shard`, a dictionary of
+        arrays with rows first. It must not depend on which other rows there are.
+    parameters
+        What the functions take: a dictionary of supports, `{"beta": Real(3), "sigma": Positive()}`,
+        which may be nested, for functions of a dictionary; a list of names, a number or a single
+        support for functions of a vector.
+    scale
+        `unconstrained` if both functions take the unconstrained vector x and the Jacobian is
+        already in `log_prior`; supports then only say how draws are brought to their natural scale.
+    backend
+        `jax` for functions written with jax.numpy: they are compiled in float64, and the model has
+        gradients.
+    initial
+        Where the search for the mode starts, in the form that the functions take. The default is
+        x = 0: 1 for a positive parameter, 1/2 in (0, 1), equal shares, no correlation.
+    """
+    require(scale in ("natural", "unconstrained"), "scale", scale, "natural or unconstrained")
+    require(backend in ("numpy", "jax"), "backend", backend, "numpy or jax")
+    for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
+        require(callable(function), name, function, "it must be a function")
+    functions = Functions(log_prior, log_likelihood, declared(parameters), scale)
+    start = _start(functions, initial)
+    if backend == "numpy":
+        return FunctionModel(functions, start)
+    return JaxFunctionModel(
+        functions, start, Compiled(functions.log_prior, functions.log_likelihood)
+    )
+
+
+def _start(functions: Functions, initial: Any) -> tuple[float, ...]:
+    parameters = functions.parameters
+    if initial is None:
+        return (0.0,) * parameters.dim
+    if functions.scale == "natural":
+        x = parameters.unconstrain(initial)
+    else:
+        x = np.asarray(initial, dtype=np.float64)
+    require(x.shape == (parameters.dim,), "initial", initial, f"{parameters.dim} numbers, please")
+    require(bool(np.isfinite(x).all()), "initial", at(x, parameters.names), "it must be finite")
+    return tuple(map(float, x))

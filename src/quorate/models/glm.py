@@ -1,0 +1,240 @@
+"""Ready-made generalised linear models in numpy, with gradients and priors in words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from quorate._types import Array, IntArray
+from quorate.errors import require
+from quorate.model import Shard
+from quorate.models.checks import settled, settled_gradient
+from quorate.models.families import Family, Linear, Logistic, NegativeBinomial, Poisson, Value
+from quorate.models.memo import PerShard
+from quorate.models.priors import Prior, parse
+
+DEFAULT_PRIOR = "normal(0, 2.5)"
+DEFAULT_SCALE_PRIOR = "half_cauchy(2.5)"
+
+
+@dataclass(frozen=True)
+class GeneralisedLinearModel:
+    """Coefficients β of the columns of X and, if the family has one, a scale parameter.
+
+    The unconstrained vector is β followed by the logarithm of the scale. A shard holds `X` (n, p)
+    and `y` (n,).
+    """
+
+    family: Family
+    columns: tuple[str, ...]
+    priors: tuple[Prior, ...]  # one for each column
+    scale_prior: Prior | None
+
+    @property
+    def dim(self) -> int:
+        return len(self.columns) + (self.scale_prior is not None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        scale = self.family.scale_name
+        return self.columns if scale is None else (*self.columns, f"log({scale})")
+
+    def initial(self) -> Array:
+        return np.zeros(self.dim)
+
+    def log_prior(self, x: Array) -> float:
+        return self._prior(x)[0]
+
+    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
+        return self._prior(x)
+
+    def log_likelihood(self, x: Array, shard: Shard) -> float:
+        value = self._evaluate(x, shard, gradient=False)
+        return settled("log_likelihood", value.log_likelihood, x, self.names)
+
+    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
+        value = self._evaluate(x, shard, gradient=True)
+        scale = [] if self.scale_prior is None else [value.log_scale]
+        assert value.coefficients is not None
+        gradient = np.concatenate([value.coefficients, scale])
+        number = settled("log_likelihood", value.log_likelihood, x, self.names)
+        return number, settled_gradient("log_likelihood", number, gradient, x, self.names)
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        named = {name: draws[..., i] for i, name in enumerate(self.columns)}
+        if self.family.scale_name is not None:
+            named[self.family.scale_name] = np.exp(draws[..., -1])
+        return named
+
+    def require_proper(self, shards: Mapping[int, Shard] | Sequence[Shard]) -> None:
+        """Refuse shards whose rows cannot make up for flat priors: nothing could be drawn there.
+
+        Parameters
+        ----------
+        shards
+            Those to look at, by their index.
+        """
+        flat = [i for i, prior in enumerate(self.priors) if prior.is_flat]
+        way_out = "use fewer shards, or give these coefficients a prior such as normal(0, 2.5)"
+        for index, shard in shards.items() if isinstance(shards, Mapping) else enumerate(shards):
+            columns = _numbers("X", shard["X"])[:, flat]
+            what = f"rows of shard {index}"
+            short = f"{len(flat)} coefficients have flat priors and need more rows: {way_out}"
+            require(not flat or len(columns) > len(flat), what, len(columns), short)
+            _, triangle = Linear().prepare(columns, np.zeros(len(columns)))
+            lengths = np.linalg.norm(triangle[:, :-1], axis=0)
+            rank = np.linalg.matrix_rank(triangle[:, :-1] / np.where(lengths > 0, lengths, 1))
+            named = ", ".join(self.columns[i] for i in flat)
+            dependent = f"{named} are not told apart by its rows: {way_out}"
+            what = f"rank of X in shard {index}"
+            require(not flat or rank == len(flat), what, int(rank), dependent)
+
+    def _evaluate(self, x: Array, shard: Shard, *, gradient: bool) -> Value:
+        beta = x[: len(self.columns)]
+        log_scale = 0.0 if self.scale_prior is None else float(x[-1])
+        # Far from the data exp overflows to inf and the log-likelihood is -inf, as it should be.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.family.evaluate(self._kept(shard), beta, log_scale, gradient)
+
+    def _prior(self, x: Array) -> tuple[float, Array]:
+        total, gradient = 0.0, np.zeros(self.dim)
+        for prior, where in self._groups:
+            density, derivative = prior.log_density(x[where])
+            total += float(density.sum())
+            gradient[where] = derivative
+        if self.scale_prior is not None:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                scale = np.exp(x[-1:])
+                density, derivative = self.scale_prior.log_density(scale)
+                total += float(density[0] + x[-1])  # + x: the Jacobian of scale = exp x
+                gradient[-1] = derivative[0] * scale[0] + 1
+        number = settled("log_prior", total, x, self.names)
+        return number, settled_gradient("log_prior", number, gradient, x, self.names)
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[Prior, IntArray], ...]:
+        """Coefficients that share a prior, so that each prior is evaluated once."""
+        return tuple(
+            (prior, np.array([i for i, other in enumerate(self.priors) if other == prior]))
+            for prior in dict.fromkeys(self.priors)
+        )
+
+    @cached_property
+    def _kept(self) -> PerShard[Any]:
+        return PerShard(_Prepare(self.family, self.columns))
+
+
+@dataclass(frozen=True)
+class _Prepare:
+    """Check a shard and let the family keep what it needs of it."""
+
+    family: Family
+    columns: tuple[str, ...]
+
+    def __call__(self, shard: Shard) -> Any:
+        for name in ("X", "y"):
+            way_out = "a shard of a generalised linear model holds `X` (n, p) and `y` (n,)"
+            require(name in shard, f"{name} of the shard", sorted(shard), way_out)
+        columns, response = (_numbers(name, shard[name]) for name in ("X", "y"))
+        p = len(self.columns)
+        right = columns.ndim == 2 and columns.shape[1] == p
+        require(right, "shape of X", columns.shape, f"it needs one column for each of {p} names")
+        right = response.shape == columns.shape[:1]
+        require(right, "shape of y", response.shape, f"X has {len(columns)} rows: one y for each")
+        missing = np.isnan(response)
+        way_out = f"{missing.sum()} values of y are missing: drop those rows or fill them in"
+        require(
+            not missing.any(), f"y[{np.argmax(missing)}]" if len(missing) else "y", "nan", way_out
+        )
+        return self.family.prepare(columns, response)
+
+
+def linear(
+    columns: int | Sequence[str],
+    prior: str = DEFAULT_PRIOR,
+    *,
+    priors: Mapping[str, str] | None = None,
+    scale_prior: str = DEFAULT_SCALE_PRIOR,
+) -> GeneralisedLinearModel:
+    """y ~ N(Xβ, σ²): `sigma` has `scale_prior`. See `logistic` for the rest."""
+    return _model(Linear(), columns, prior, priors, scale_prior)
+
+
+def logistic(
+    columns: int | Sequence[str],
+    prior: str = DEFAULT_PRIOR,
+    *,
+    priors: Mapping[str, str] | None = None,
+) -> GeneralisedLinearModel:
+    """P(y = 1) = expit(Xβ).
+
+    Parameters
+    ----------
+    columns
+        Names of the columns of X, or their number. A column of ones is the intercept; none is
+        added.
+    prior
+        Of every coefficient, in words: `normal(0, 2.5)`, `student_t(4, 0, 2.5)`, `cauchy(0, 1)`,
+        `laplace(0, 1)` or `flat`. The default suits columns of unit scale.
+    priors
+        Of particular coefficients, by name.
+    """
+    return _model(Logistic(), columns, prior, priors, None)
+
+
+def poisson(
+    columns: int | Sequence[str],
+    prior: str = DEFAULT_PRIOR,
+    *,
+    priors: Mapping[str, str] | None = None,
+) -> GeneralisedLinearModel:
+    """y ~ Poisson(exp(Xβ)). See `logistic` for the parameters."""
+    return _model(Poisson(), columns, prior, priors, None)
+
+
+def negative_binomial(
+    columns: int | Sequence[str],
+    prior: str = DEFAULT_PRIOR,
+    *,
+    priors: Mapping[str, str] | None = None,
+    scale_prior: str = DEFAULT_SCALE_PRIOR,
+) -> GeneralisedLinearModel:
+    """Counts with mean μ = exp(Xβ) and variance μ + μ²/φ: `phi` has `scale_prior`.
+
+    See `logistic` for the other parameters.
+    """
+    return _model(NegativeBinomial(), columns, prior, priors, scale_prior)
+
+
+def _model(
+    family: Family,
+    columns: int | Sequence[str],
+    prior: str,
+    priors: Mapping[str, str] | None,
+    scale_prior: str | None,
+) -> GeneralisedLinearModel:
+    if isinstance(columns, int):
+        names = tuple(f"beta[{i}]" for i in range(columns))
+    else:
+        names = tuple(columns)
+    require(len(names) >= 1, "columns", columns, "there must be at least one")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    require(not twice, "columns", twice, "names must differ")
+    particular = dict(priors or {})
+    unknown = sorted(set(particular) - set(names))
+    require(not unknown, "priors", unknown, f"the columns are {', '.join(names)}")
+    return GeneralisedLinearModel(
+        family,
+        names,
+        tuple(parse(particular.get(name, prior), "coefficient") for name in names),
+        None if scale_prior is None else parse(scale_prior, "scale"),
+    )
+
+
+def _numbers(name: str, array: Any) -> Array:
+    dtype = np.asarray(array).dtype
+    way_out = "it must hold numbers: encode text as numbers first, or use a formula"
+    require(dtype.kind in "buif", f"type of {name}", str(dtype), way_out)
+    return np.asarray(array, dtype=np.float64)

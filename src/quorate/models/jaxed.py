@@ -1,0 +1,64 @@
+"""Log densities compiled by JAX, in float64, with gradients."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any
+
+from quorate._types import Array
+from quorate.extras import jax_in_float64
+from quorate.model import Shard
+from quorate.models.memo import PerShard
+
+
+class Compiled:
+    """A log prior `prior(x, xp)` and a log-likelihood `likelihood(x, shard, xp)`, compiled.
+
+    Compilation happens at first use in a process, never in the constructor; what is compiled does
+    not travel when this is pickled. Rows are put on the device once for shards that cannot change.
+    """
+
+    def __init__(self, prior: Callable[..., Any], likelihood: Callable[..., Any]) -> None:
+        self._functions = (prior, likelihood)
+        self._on_device = PerShard(_to_device)
+
+    def prior(self, x: Array) -> Any:
+        """The log prior."""
+        return self._jitted[0](x)
+
+    def prior_and_gradient(self, x: Array) -> Any:
+        """The log prior and its gradient."""
+        return self._jitted[1](x)
+
+    def likelihood(self, x: Array, shard: Shard) -> Any:
+        """The log-likelihood of a shard."""
+        return self._jitted[2](x, self._on_device(shard))
+
+    def likelihood_and_gradient(self, x: Array, shard: Shard) -> Any:
+        """The log-likelihood of a shard and its gradient."""
+        return self._jitted[3](x, self._on_device(shard))
+
+    def traced_prior(self, x: Any) -> Any:
+        """The log prior of a JAX array, for others to compile."""
+        return self._functions[0](x, xp=jax_in_float64().numpy)
+
+    def traced_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
+        """The log-likelihood of JAX arrays, for others to compile."""
+        return self._functions[1](x, shard, xp=jax_in_float64().numpy)
+
+    @cached_property
+    def _jitted(self) -> tuple[Callable[..., Any], ...]:
+        jax = jax_in_float64()
+        prior, likelihood = (partial(function, xp=jax.numpy) for function in self._functions)
+        return tuple(
+            jax.jit(function)
+            for plain in (prior, likelihood)
+            for function in (plain, jax.value_and_grad(plain))
+        )
+
+    def __reduce__(self) -> tuple[type["Compiled"], tuple[Callable[..., Any], ...]]:
+        return Compiled, self._functions
+
+
+def _to_device(shard: Shard) -> dict[str, Any]:
+    jax = jax_in_float64()
+    return {name: jax.numpy.asarray(array) for name, array in shard.items()}

@@ -1,0 +1,174 @@
+"""A model from a NumPyro program."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.errors import require
+from quorate.extras import jax_in_float64, load
+from quorate.model import Shard
+from quorate.models.arrays import AnyArray, Namespace
+from quorate.models.checks import settled, settled_gradient
+from quorate.models.jaxed import Compiled
+from quorate.models.numpyro_program import Program, Site, discover, is_latent, log_prob
+from quorate.models.splitting import (
+    few_rows,
+    halves,
+    probes,
+    read_roles,
+    read_split,
+    refuse_row_latent,
+    require_factors,
+    require_same_prior,
+)
+
+
+@dataclass(frozen=True)
+class NumpyroModel:
+    """A model with gradients, from a NumPyro program."""
+
+    program: Program
+    start: tuple[float, ...]
+    compiled: Compiled
+    variables: tuple[str, ...]  # what `constrain` gives
+
+    @property
+    def dim(self) -> int:
+        return len(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(label for site in self.program.sites for label in site.labels)
+
+    def initial(self) -> Array:
+        return np.array(self.start)
+
+    def rows(self, data: Mapping[str, Any]) -> Shard:
+        """The data as shards want them: only what is cut, rows first."""
+        return self.program.split.rows(data)
+
+    def log_prior(self, x: Array) -> float:
+        return settled("log_prior", self.compiled.prior(x), x, self.names)
+
+    def log_likelihood(self, x: Array, shard: Shard) -> float:
+        return settled("log_likelihood", self.compiled.likelihood(x, shard), x, self.names)
+
+    def jax_log_prior(self, x: Any) -> Any:
+        return self.compiled.traced_prior(x)
+
+    def jax_log_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
+        return self.compiled.traced_likelihood(x, shard)
+
+    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
+        value, gradient = self.compiled.prior_and_gradient(x)
+        number = settled("log_prior", value, x, self.names)
+        return number, settled_gradient("log_prior", number, gradient, x, self.names)
+
+    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
+        value, gradient = self.compiled.likelihood_and_gradient(x, shard)
+        number = settled("log_likelihood", value, x, self.names)
+        return number, settled_gradient("log_likelihood", number, gradient, x, self.names)
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        values = self._natural(draws)
+        return {name: np.asarray(values[name]) for name in self.variables}
+
+    @cached_property
+    def _natural(self) -> Callable[[Array], dict[str, AnyArray]]:
+        jax = jax_in_float64()
+        program, example = self.program, self.program.example
+        natural: Callable[[Array], dict[str, AnyArray]] = jax.jit(
+            jax.vmap(lambda x: program.natural(x, example, jax.numpy))
+        )
+        return natural
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_natural"}
+
+
+def from_numpyro(
+    model: Callable[..., Any],
+    *,
+    split: Mapping[str, int],
+    data: Mapping[str, Any],
+    factors: Mapping[str, str] | None = None,
+    initial: Any = None,
+) -> NumpyroModel:
+    """A model from a NumPyro program.
+
+    Parameters
+    ----------
+    model
+        The program, a function of keyword arguments. It must take any number of rows: sizes of
+        plates are read from the data (`len(y)`), not fixed.
+    split
+        Which of its arguments are cut into shards, and along which axis: {"X": 0, "y": 0}.
+    data
+        All its arguments. A few rows are kept to look at the program with; arguments that are not
+        in `split` are passed whole to every shard.
+    factors
+        For each `numpyro.factor`, whether it belongs to the `prior` or to the `likelihood`.
+    initial
+        The unconstrained point where the search for the mode starts; 0 by default.
+
+    Raises
+    ------
+    BadInputError
+        If the program has discrete latent variables, latent variables per row, parameters without
+        a prior, subsampled plates, a prior that depends on the rows, or a likelihood that does not
+        factor over rows.
+    """
+    jax = jax_in_float64()
+    load("numpyro", "numpyro")
+    require(callable(model), "model", model, "it must be a NumPyro program, a function")
+    cut = read_split(split, data)
+    constants = {name: value for name, value in data.items() if name not in cut.names}
+    example = few_rows(cut.rows(data))
+    sites, factor_names = discover(model, constants, cut, example)
+    fewer, _ = discover(model, constants, cut, halves(example)[0][0])
+    _compare(sites, fewer)
+    program = Program(
+        model, constants, cut, example, sites, read_roles(factor_names, factors, "factor")
+    )
+    dim = sum(len(site.labels) for site in sites)
+    require(dim > 0, "model", "without latent variables", "there is nothing to draw")
+    start = np.zeros(dim) if initial is None else np.asarray(initial, dtype=np.float64)
+    require(start.shape == (dim,), "initial", initial, f"it must hold {dim} numbers")
+    compiled = Compiled(program.log_prior, program.log_likelihood)
+    variables = _stable_variables(program, jax.numpy, dim)
+    built = NumpyroModel(program, tuple(map(float, start)), compiled, variables)
+    require_factors(built.log_likelihood, list(probes(dim)), example)
+    return built
+
+
+def _compare(sites: tuple[Site, ...], fewer: tuple[Site, ...]) -> None:
+    shapes = {site.name: site.shape for site in fewer}
+    for site in sites:
+        refuse_row_latent(site.name, site.shape, shapes.get(site.name, ()))
+    same = [site.name for site in sites] == [site.name for site in fewer]
+    way_out = "its latent variables change with the number of rows: they must be the same"
+    require(same, "model", [site.name for site in fewer], way_out)
+
+
+def _stable_variables(program: Program, xp: Namespace, dim: int) -> tuple[str, ...]:
+    """Names of variables that do not depend on the rows; a prior that does is refused."""
+    (x,), (first, second) = probes(dim, 1), halves(program.example)[1]
+    traces = [program.run(xp.asarray(x), rows, xp)[0] for rows in (first, second)]
+    for name, site in traces[0].items():
+        if is_latent(site):
+            require_same_prior(
+                f"prior of {name}", *(np.asarray(log_prob(trace[name])) for trace in traces)
+            )
+    values = [program.natural(xp.asarray(x), rows, xp) for rows in (first, second, program.example)]
+    return tuple(
+        name
+        for name, value in values[0].items()
+        if all(
+            value.shape == other[name].shape and bool(np.allclose(value, other[name]))
+            for other in values[1:]
+        )
+    )

@@ -1,0 +1,161 @@
+"""A NumPyro program run on an unconstrained vector, and what is found in it.
+
+Sites are weighted here, by hand: NumPyro adds the log-Jacobian of a latent site as a factor of its
+own, so that scaling latent sites by 1/K would leave the Jacobian at power 1.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from quorate.errors import BadInputError
+from quorate.extras import jax_in_float64, load
+from quorate.models.arrays import AnyArray, Namespace, indexed
+from quorate.models.checks import call
+from quorate.models.splitting import Split, refuse_discrete
+
+
+@dataclass(frozen=True)
+class Site:
+    """A latent variable: its name, the shape of its unconstrained value, and coordinate names."""
+
+    name: str
+    shape: tuple[int, ...]
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A NumPyro program on an unconstrained vector.
+
+    Parameters
+    ----------
+    model, constants, split
+        As the user gave them.
+    example
+        A few rows, with which the program is run where only its prior is wanted.
+    sites
+        Latent variables, in the order of the unconstrained vector.
+    roles
+        Of `numpyro.factor` sites: prior or likelihood.
+    """
+
+    model: Callable[..., Any]
+    constants: Mapping[str, Any]
+    split: Split
+    example: Mapping[str, Any]
+    sites: tuple[Site, ...]
+    roles: Mapping[str, str]
+
+    def log_prior(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
+        """Of the unconstrained point, Jacobian included."""
+        trace, log_jacobian = self.run(x, self.example, xp)
+        return log_jacobian + sum(
+            (log_prob(site) for site in trace.values() if self._is_prior(site)), xp.zeros(())
+        )
+
+    def log_likelihood(self, x: AnyArray, shard: Any, xp: Namespace = np) -> AnyArray:
+        """Of the rows of a shard."""
+
+        def total(x: AnyArray, shard: Any) -> AnyArray:
+            observed = (s for s in self.run(x, shard, xp)[0].values() if self._is_likelihood(s))
+            return sum((log_prob(site) for site in observed), xp.zeros(()))
+
+        return call("model", total, x, shard)
+
+    def natural(self, x: AnyArray, rows: Any, xp: Namespace) -> dict[str, AnyArray]:
+        """Latent variables on their natural scale, and deterministic ones."""
+        trace, _ = self.run(x, rows, xp)
+        return {
+            name: site["value"]
+            for name, site in trace.items()
+            if site["type"] == "deterministic" or is_latent(site)
+        }
+
+    def run(self, x: AnyArray, rows: Any, xp: Namespace) -> tuple[dict[str, Any], AnyArray]:
+        """All sites at x, and the log-Jacobian."""
+        handlers = load("numpyro.handlers", "numpyro")
+        biject_to = load("numpyro.distributions", "numpyro").biject_to
+        values, jacobians, start = {}, [], 0
+        for site in self.sites:
+            size = prod(site.shape)
+            values[site.name] = x[start : start + size].reshape(site.shape)
+            start += size
+
+        def place(site: dict[str, Any]) -> AnyArray | None:
+            if not is_latent(site):
+                return None
+            transform = biject_to(site["fn"].support)
+            free = values[site["name"]]
+            value = transform(free)
+            jacobians.append(xp.sum(transform.log_abs_det_jacobian(free, value)))
+            return value
+
+        placed = handlers.substitute(handlers.seed(self.model, 0), substitute_fn=place)
+        arguments = {**self.constants, **self.split.restored(rows, xp)}
+        trace = call("model", lambda shard: handlers.trace(placed).get_trace(**shard), arguments)
+        return trace, sum(jacobians, xp.zeros(()))
+
+    def _is_prior(self, site: Mapping[str, Any]) -> bool:
+        return is_latent(site) or self.roles.get(site["name"]) == "prior"
+
+    def _is_likelihood(self, site: Mapping[str, Any]) -> bool:
+        observed = site["type"] == "sample" and site["is_observed"]
+        return bool(observed and self.roles.get(site["name"]) != "prior")
+
+
+def discover(
+    model: Callable[..., Any], constants: Mapping[str, Any], split: Split, rows: Any
+) -> tuple[tuple[Site, ...], tuple[str, ...]]:
+    """Latent sites and names of factors; what can never be split is refused."""
+    handlers = load("numpyro.handlers", "numpyro")
+    distributions = load("numpyro.distributions", "numpyro")
+    jax = jax_in_float64()
+    found: list[Site] = []
+
+    def place(site: dict[str, Any]) -> AnyArray | None:
+        if not is_latent(site):
+            return None
+        support, name = site["fn"].support, site["name"]
+        if support is None or site["fn"].is_discrete:
+            refuse_discrete(name)
+        transform = distributions.biject_to(support)
+        shape = tuple(transform.inverse_shape(site["fn"].shape()))
+        found.append(Site(name, shape, _labels(name, shape, transform)))
+        return transform(jax.numpy.zeros(shape))
+
+    placed = handlers.substitute(handlers.seed(model, 0), substitute_fn=place)
+    arguments = {**constants, **split.restored(rows, jax.numpy)}
+    trace = call("model", lambda shard: handlers.trace(placed).get_trace(**shard), arguments)
+    for name, site in trace.items():
+        if site["type"] == "param":
+            raise BadInputError(f"param {name}", "without a prior", "make it a sample site")
+        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+            way_out = "shards take the place of subsampling: leave `subsample_size` out"
+            raise BadInputError(f"plate {name}", "subsampled", way_out)
+    unit = distributions.Unit
+    factors = [
+        name for name, s in trace.items() if s["type"] == "sample" and isinstance(s["fn"], unit)
+    ]
+    return tuple(found), tuple(factors)
+
+
+def _labels(name: str, shape: tuple[int, ...], transform: Any) -> tuple[str, ...]:
+    kind = type(getattr(transform, "base_transform", transform)).__name__
+    wrap = {"IdentityTransform": "{}", "ExpTransform": "log({})"}.get(kind, "free({})")
+    return tuple(wrap.format(label) for label in indexed(name, shape))
+
+
+def is_latent(site: Mapping[str, Any]) -> bool:
+    """Whether a site is drawn, not observed."""
+    return bool(site["type"] == "sample" and not site["is_observed"])
+
+
+def log_prob(site: Mapping[str, Any]) -> AnyArray:
+    """Of the whole site, with the scale that the program gives it."""
+    value = site["fn"].log_prob(site["value"])
+    scale = 1.0 if site["scale"] is None else site["scale"]
+    return (scale * value).sum()

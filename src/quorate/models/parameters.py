@@ -1,0 +1,159 @@
+"""Declared parameters: from an unconstrained vector to what a user's functions take, and names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.errors import BadInputError, require
+from quorate.models.arrays import AnyArray, Namespace
+from quorate.models.supports import Positive, Real, Support, UnitInterval
+
+Path = tuple[str, ...]
+Declaration = Mapping[str, Any] | Sequence[str] | Support | int
+_SCALARS: dict[str, Support] = {
+    "real": Real(),
+    "positive": Positive(),
+    "unit_interval": UnitInterval(),
+}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """All parameters of a model, in the order of the unconstrained vector.
+
+    Parameters
+    ----------
+    supports
+        Each with its path: the keys that lead to it in the (nested) dictionary; () for a single
+        value without a name.
+    coordinates
+        Names of the entries of a real vector without keys, where the user gave them.
+    """
+
+    supports: tuple[tuple[Path, Support], ...]
+    coordinates: tuple[str, ...] = ()
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return sum(support.dim for _, support in self.supports)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One for each unconstrained coordinate."""
+        return self.coordinates or tuple(
+            label for path, support in self.supports for label in support.labels(_dotted(path))
+        )
+
+    def constrain(self, x: AnyArray, xp: Namespace = np) -> Any:
+        """What a user's function takes: a value, or a (nested) dictionary of them."""
+        values = {path: support.constrain(part, xp) for path, support, part in self._parts(x)}
+        return values[()] if () in values else _nested(values)
+
+    def unconstrain(self, values: Any) -> Array:
+        """The inverse of `constrain`, for one point."""
+        parts = [
+            support.unconstrain(_checked(path, support, values)) for path, support in self.supports
+        ]
+        return np.concatenate(parts)
+
+    def log_jacobian(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
+        """log |dθ/dx| of all parameters together."""
+        return sum(support.log_jacobian(part, xp) for _, support, part in self._parts(x))
+
+    def named(self, draws: Array) -> dict[str, Array]:
+        """Variables on their natural scale: (n, d) to (n, *shape) each."""
+        if self.coordinates:
+            return {name: draws[..., i] for i, name in enumerate(self.coordinates)}
+        return {
+            _dotted(path): np.asarray(support.constrain(part))
+            for path, support, part in self._parts(draws)
+        }
+
+    def _parts(self, x: AnyArray) -> Iterator[tuple[Path, Support, AnyArray]]:
+        start = 0
+        for path, support in self.supports:
+            yield path, support, x[..., start : start + support.dim]
+            start += support.dim
+
+
+def declared(parameters: Declaration) -> Parameters:
+    """Parameters as users write them.
+
+    A number or a list of names is a real vector; a support is a single value; a dictionary, which
+    may be nested, has a support for each name, or for a scalar the words `real`, `positive` or
+    `unit_interval`.
+    """
+    if isinstance(parameters, int | np.integer):
+        require(parameters >= 1, "parameters", parameters, "a model has at least one")
+        return Parameters((((), Real((int(parameters),))),))
+    if isinstance(parameters, Mapping):
+        supports = tuple(_leaves((), parameters))
+        require(len(supports) > 0, "parameters", {}, "declare at least one, with its support")
+        return Parameters(supports)
+    if _is_support(parameters):
+        return Parameters((((), parameters),))  # type: ignore[arg-type]
+    names = tuple(parameters) if isinstance(parameters, Sequence) else ()
+    valid = not isinstance(parameters, str) and names and all(isinstance(n, str) for n in names)
+    require(
+        bool(valid),
+        "parameters",
+        parameters,
+        "give their number, a list of names, or a dictionary of supports such as "
+        '{"beta": Real(3), "sigma": Positive()}',
+    )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    require(not twice, "parameters", twice, "names must differ")
+    return Parameters((((), Real((len(names),))),), names)
+
+
+def _leaves(path: Path, tree: Mapping[str, Any]) -> Iterator[tuple[Path, Support]]:
+    for name, node in tree.items():
+        here = (*path, name)
+        if isinstance(node, Mapping):
+            yield from _leaves(here, node)
+        elif isinstance(node, str) and node in _SCALARS:
+            yield here, _SCALARS[node]
+        elif _is_support(node):
+            yield here, node
+        else:
+            known = ", ".join(_SCALARS)
+            way_out = f"give a support such as Real(3) or Simplex(4), or one of the words {known}"
+            raise BadInputError(f"parameters[{_dotted(here)!r}]", node, way_out)
+
+
+def _is_support(node: object) -> bool:
+    return hasattr(node, "log_jacobian") and not isinstance(node, type)
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path) if path else "x"
+
+
+def _nested(values: Mapping[Path, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        node = tree
+        for key in path[:-1]:
+            node = node.setdefault(key, {})
+        node[path[-1]] = value
+    return tree
+
+
+def _checked(path: Path, support: Support, values: Any) -> Array:
+    name = _dotted(path)
+    for key in path:
+        known = isinstance(values, Mapping) and key in values
+        require(known, "initial", values, f"it must hold a value for {name}")
+        values = values[key]
+    value = np.asarray(values, dtype=np.float64)
+    right = value.shape == support.shape
+    require(right, f"initial value of {name}", value, f"its shape must be {support.shape}")
+    with np.errstate(all="ignore"):
+        inside = bool(np.isfinite(support.unconstrain(value)).all())
+    kind = type(support).__name__
+    require(inside, f"initial value of {name}", value, f"it must lie inside its support, {kind}")
+    return value

@@ -1,0 +1,187 @@
+"""The graph of a PyMC model on an unconstrained vector, with rows as inputs.
+
+Data that live in the graph as shared variables or constants are replaced by fresh inputs before
+anything is compiled: passed as inputs without that, they would silently be ignored.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from quorate.extras import load
+from quorate.models.splitting import Split
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A PyMC model on an unconstrained vector, compiled at first use in each process.
+
+    Parameters
+    ----------
+    model, split
+        As the user gave them.
+    roles
+        Of potentials: prior or likelihood.
+    shapes
+        Of the unconstrained value of each latent variable, in the order of the vector.
+    mode
+        Of PyTensor's compilation.
+    """
+
+    model: Any
+    split: Split
+    roles: Mapping[str, str]
+    shapes: tuple[tuple[int, ...], ...]
+    mode: str | None = None
+
+    @cached_property
+    def prior(self) -> Callable[..., Any]:
+        """x to (log prior, gradient)."""
+        return self._compile([self.log_prior], gradient=True)
+
+    @cached_property
+    def prior_alone(self) -> Callable[..., Any]:
+        """x to the log prior."""
+        return self._compile([self.log_prior])
+
+    @cached_property
+    def likelihood(self) -> Callable[..., Any]:
+        """x and rows to (log-likelihood, gradient)."""
+        return self._compile([self.log_likelihood], gradient=True, rows=True)
+
+    @cached_property
+    def likelihood_alone(self) -> Callable[..., Any]:
+        """x and rows to the log-likelihood."""
+        return self._compile([self.log_likelihood], rows=True)
+
+    @cached_property
+    def natural(self) -> tuple[tuple[str, ...], Callable[..., Any]]:
+        """Names of variables, and x to their values on the natural scale."""
+        kept = {rv.name for rv in self.model.free_RVs}
+        kept |= {variable.name for variable in self.model.deterministics}
+        inputs = set(self.row_variables)
+        variables = [
+            variable
+            for variable in self.model.unobserved_value_vars
+            if variable.name in kept and not inputs & ancestors(variable)
+        ]
+        names = tuple(str(variable.name) for variable in variables)
+        return names, self._compile(variables)
+
+    @property
+    def log_prior(self) -> Any:
+        """Of the unconstrained point: with the Jacobian, at the same power."""
+        return self.model.varlogp + self._potentials("prior")
+
+    @property
+    def log_likelihood(self) -> Any:
+        """Of the data."""
+        logprob = load("pymc.logprob.basic", "pymc")
+        values = dict(self.model.rvs_to_values)
+        observed = []
+        for rv in self.model.observed_RVs:
+            value = values.pop(rv)
+            fresh = self._fresh.get(value, value)
+            observed.append(rv if fresh is value else _resized(rv, fresh))
+            values[observed[-1]] = fresh
+        transforms = dict(self.model.rvs_to_transforms) | dict.fromkeys(observed)
+        terms = logprob.transformed_conditional_logp(
+            observed, rvs_to_values=values, rvs_to_transforms=transforms
+        )
+        return sum(term.sum() for term in terms) + self._potentials("likelihood")
+
+    @property
+    def row_variables(self) -> list[Any]:
+        """What stands for the data in the graph."""
+        return [data_of(self.model)[name] for name in self.split.names]
+
+    @cached_property
+    def _fresh(self) -> dict[Any, Any]:
+        """What takes the place of the data; the number of rows is left open."""
+        tensor = load("pytensor.tensor", "pymc")
+        return {
+            variable: tensor.TensorType(variable.dtype, shape=(None,) * variable.ndim)(name)
+            for name, variable in zip(self.split.names, self.row_variables, strict=True)
+        }
+
+    def _potentials(self, role: str) -> Any:
+        potentials = self.model.replace_rvs_by_values(self.model.potentials)
+        return sum(
+            potential.sum()
+            for variable, potential in zip(self.model.potentials, potentials, strict=True)
+            if self.roles[variable.name] == role
+        )
+
+    def _compile(
+        self, outputs: list[Any], *, gradient: bool = False, rows: bool = False
+    ) -> Callable[..., Any]:
+        pytensor = load("pytensor", "pymc")
+        tensor = pytensor.tensor
+        x, replacements, start = tensor.vector("x", dtype="float64"), {}, 0
+        for value, shape in zip(self.model.value_vars, self.shapes, strict=True):
+            size = int(np.prod(shape))
+            replacements[value] = x[start : start + size].reshape(shape).astype(value.dtype)
+            start += size
+        if rows:
+            replacements |= self._fresh
+        replacements |= _widened(outputs)
+        flat = pytensor.clone_replace(outputs, replacements, rebuild_strict=False)
+        if gradient:
+            flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
+        inputs = [x, *self._fresh.values()] if rows else [x]
+        # PyMC's own compile: where parameters are impossible, the log density is -inf.
+        compiled: Callable[..., Any] = load("pymc", "pymc").compile(
+            inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode=self.mode
+        )
+        return compiled
+
+    def __getstate__(self) -> dict[str, Any]:
+        compiled = {"_fresh", "prior", "prior_alone", "likelihood", "likelihood_alone", "natural"}
+        return {name: value for name, value in vars(self).items() if name not in compiled}
+
+
+def data_of(model: Any) -> dict[str, Any]:
+    """What may be cut: `pm.Data`, and observed values under the name of their variable."""
+    shared = {variable.name: variable for variable in model.data_vars}
+    observed = {
+        rv.name: model.rvs_to_values[rv]
+        for rv in model.observed_RVs
+        if model.rvs_to_values[rv] not in shared.values()
+    }
+    return {**observed, **shared}
+
+
+def value_of(variable: Any) -> Any:
+    """What a shared variable or a constant holds."""
+    if hasattr(variable, "get_value"):
+        return variable.get_value(borrow=True)
+    return np.asarray(variable.eval())
+
+
+def _resized(rv: Any, value: Any) -> Any:
+    """An observed variable for as many rows as its new value has."""
+    shapes = load("pymc.distributions.shape_utils", "pymc")
+    n_axes = value.ndim - rv.owner.op.ndim_supp
+    return shapes.change_dist_size(rv, [value.shape[axis] for axis in range(n_axes)])
+
+
+def _widened(outputs: list[Any]) -> dict[Any, Any]:
+    """Constants in full precision: PyTensor keeps 2.5 as float32, so that log 2.5 loses digits."""
+    pytensor, traversal = (load(name, "pymc") for name in ("pytensor", "pytensor.graph.traversal"))
+    wide = {"float32": "float64", "int8": "int64", "int16": "int64"}
+    if pytensor.config.floatX != "float64":
+        return {}
+    return {
+        constant: pytensor.tensor.constant(constant.data, dtype=wide[constant.dtype])
+        for constant in traversal.ancestors(outputs)
+        if isinstance(constant, pytensor.tensor.TensorConstant) and constant.dtype in wide
+    }
+
+
+def ancestors(variable: Any) -> set[Any]:
+    """All that a variable is computed from."""
+    traversal = load("pytensor.graph.traversal", "pymc")
+    return set(traversal.ancestors([variable]))

@@ -1,0 +1,53 @@
+"""`ellipse` where it works, `nuts` where it does not: judged for each subposterior in warm-up."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.errors import require
+from quorate.sampler import Determinism, Sampler, State
+from quorate.samplers.efficiency import Efficiency
+from quorate.samplers.ellipse import EllipseSampler
+from quorate.samplers.jax_density import can_serve
+from quorate.samplers.nuts import NutsSampler
+from quorate.streams import ChainStream
+from quorate.target import Target
+
+
+@dataclass(frozen=True)
+class AutoSampler:
+    """The sampler. `state["uses_nuts"]` says which it became; `thin` is steps per draw."""
+
+    thin: int = 1
+
+    name = "auto"
+    determinism: Determinism = "pinned"  # what can be promised before warm-up
+
+    def __post_init__(self) -> None:
+        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every step, or more")
+
+    def warm_up(self, target: Target, stream: ChainStream) -> State:
+        state = EllipseSampler(self.thin, warns=False).warm_up(target, stream)
+        found = Efficiency(
+            float(state["pilot_evaluations_per_draw"]), float(state["pilot_ess_per_draw"])
+        )
+        uses_nuts = found.is_poor and can_serve(target)
+        if uses_nuts:
+            state = NutsSampler(self.thin).warm_up(target, stream)
+        else:
+            found.warn_if_poor(
+                "ellipse",
+                "raise `thin`, or let `nuts` take over: it needs `pip install quorate[jax]` and a "
+                "model with gradients",
+            )
+        return {**state, "uses_nuts": np.array(uses_nuts)}
+
+    def draw(
+        self, target: Target, state: State, stream: ChainStream, n: int
+    ) -> tuple[Array, State]:
+        return self.chosen(state).draw(target, state, stream, n)
+
+    def chosen(self, state: State) -> Sampler:
+        """The sampler that warm-up chose, whose determinism then holds."""
+        return NutsSampler(self.thin) if state["uses_nuts"] else EllipseSampler(self.thin)

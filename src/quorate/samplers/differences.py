@@ -1,0 +1,110 @@
+"""Gradient and curvature of a log density, measured on its own scale.
+
+Every coordinate is first given a *scale*: the step over which the second difference of the log
+density is about 1, one standard deviation if all others are held. Differences over a share of that
+step neither drown in rounding nor depend on units.
+"""
+
+from collections.abc import Callable
+from math import inf, isfinite, isnan
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.errors import NotANumberError
+from quorate.target import Target
+
+Density = Callable[[Array], float]
+Gradient = Callable[[Array], Array]
+
+_STEP = 0.1  # of a scale, for differences of gradients, and of log densities for gradients
+_LONG_STEP = 0.3  # of a scale, for second differences, which rounding spoils sooner
+_GOOD = (0.2, 5.0)  # second differences over one scale that will do
+_LONGEST = 1e10  # a scale beyond which a direction is flat
+_MAX_TRIES = 40
+
+
+def checked_density(target: Target) -> Density:
+    """The log density, as a float, with NaN and +inf refused and no warnings on the way."""
+
+    def density(x: Array) -> float:
+        with np.errstate(all="ignore"):
+            value = float(target.log_density(x))
+        if isnan(value) or value == inf:
+            raise NotANumberError(value, x.tolist())
+        return value
+
+    return density
+
+
+def gradient_of(target: Target, density: Density, scales: Array) -> Gradient:
+    """The model's own gradient, or central differences."""
+    if target.has_gradient:
+
+        def own(x: Array) -> Array:
+            with np.errstate(all="ignore"):
+                return np.asarray(target.log_density_and_gradient(x)[1], dtype=np.float64)
+
+        return own
+
+    steps = np.diag(_STEP * scales)
+
+    def differences(x: Array) -> Array:
+        rises = [density(x + step) - density(x - step) for step in steps]
+        return np.array(rises) / (2 * _STEP * scales)
+
+    return differences
+
+
+def find_scales(density: Density, x: Array, value: float, guess: Array | None = None) -> Array:
+    """The scale of every coordinate around x, infinity where the density is flat."""
+    first = np.maximum(np.abs(x), 1.0) * 0.01 if guess is None else guess
+    return np.array([_scale(density, x, value, i, first[i]) for i in range(len(x))])
+
+
+def _scale(density: Density, x: Array, value: float, i: int, scale: float) -> float:
+    step = np.zeros(len(x))
+    noise = 1e-12 * (1 + abs(value))
+    unit = max(1.0, 1e4 * noise)  # a second difference that rounding leaves alone
+    for _ in range(_MAX_TRIES):
+        step[i] = scale
+        bend = abs(density(x + step) + density(x - step) - 2 * value)
+        if _GOOD[0] <= bend / unit <= _GOOD[1]:
+            break
+        if not isfinite(bend):
+            scale /= 10
+        elif bend <= noise:
+            scale *= 100
+        else:
+            scale *= float(np.clip((unit / bend) ** 0.5, 1e-2, 1e2))
+        if scale > _LONGEST * (1 + abs(x[i])):
+            return inf
+    return float(scale)
+
+
+def curvature(target: Target, density: Density, x: Array, scales: Array) -> Array:
+    """Minus the Hessian at x in units of `scales`, symmetric, shape (d, d)."""
+    if target.has_gradient:
+        bends = _from_gradients(gradient_of(target, density, scales), x, scales)
+    else:
+        bends = _from_densities(density, x, scales)
+    return np.asarray(-(bends + bends.T) / 2)
+
+
+def _from_gradients(gradient: Gradient, x: Array, scales: Array) -> Array:
+    rows = [gradient(x + step) - gradient(x - step) for step in np.diag(_STEP * scales)]
+    return np.array(rows) * scales / (2 * _STEP)
+
+
+def _from_densities(density: Density, x: Array, scales: Array) -> Array:
+    steps = np.diag(_LONG_STEP * scales)
+    here = density(x)
+    ahead = np.array([density(x + step) for step in steps])
+    behind = np.array([density(x - step) for step in steps])
+    bends = np.diag((ahead - 2 * here + behind) / _LONG_STEP**2)
+    for i in range(len(x)):
+        for j in range(i):
+            both = density(x + steps[i] + steps[j]) + density(x - steps[i] - steps[j])
+            cross = both - ahead[i] - ahead[j] - behind[i] - behind[j] + 2 * here
+            bends[i, j] = bends[j, i] = cross / (2 * _LONG_STEP**2)
+    return bends

@@ -1,0 +1,45 @@
+"""What draws cost and what they are worth."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.errors import WrongShapeWarning
+from quorate.ess import bulk_ess
+
+MOST_EVALUATIONS = 2.5  # per draw: beyond, the base fits the target badly
+LEAST_ESS = 0.15  # per draw
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Of a chain: log densities evaluated per draw, and smallest bulk ESS per draw."""
+
+    evaluations_per_draw: float
+    ess_per_draw: float
+
+    @classmethod
+    def of(cls, draws: Array, n_evaluations: int) -> "Efficiency":
+        """Of draws (n, d) of one chain, which took `n_evaluations`."""
+        n = len(draws)
+        least = float(np.min(np.nan_to_num(bulk_ess(draws[None]))))
+        return cls(n_evaluations / n, least / n)
+
+    @property
+    def is_poor(self) -> bool:
+        """Whether another sampler is likely to do better."""
+        return self.evaluations_per_draw > MOST_EVALUATIONS or self.ess_per_draw < LEAST_ESS
+
+    def warn_if_poor(self, sampler: str, way_out: str) -> None:
+        """Say so, once for each place that asks."""
+        if self.is_poor:
+            warnings.warn(
+                f"the shape of the subposterior is wrong for `{sampler}`: "
+                f"{self.evaluations_per_draw:.1f} evaluations per draw (good: below "
+                f"{MOST_EVALUATIONS}), {self.ess_per_draw:.3f} effective draws per draw (good: "
+                f"above {LEAST_ESS}); {way_out}",
+                WrongShapeWarning,
+                stacklevel=3,
+            )

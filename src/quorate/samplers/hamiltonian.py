@@ -1,0 +1,142 @@
+"""What `nuts` and `hmc` share: a compiled step, whitening, and the state of a chain."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate._types import Array
+from quorate.errors import ImproperError, NotANumberError, WrongShapeWarning
+from quorate.sampler import State
+from quorate.samplers.jax_density import Owner, arguments_of, density_of, load_jax, owner_of
+from quorate.samplers.laplace import LaplaceFit, laplace_fit, starting_point
+from quorate.streams import ChainStream
+from quorate.target import Target
+
+Kernel = Callable[[Any, Any], Any]  # (jax, blackjax) to a step of BlackJAX
+
+
+class Step(NamedTuple):
+    """A step that was made: where it led, and how it went."""
+
+    z: Array
+    log_density: Array
+    gradient: Array
+    draw: Array  # x
+    acceptance: float
+    is_divergent: bool
+    n_gradients: int
+
+
+@dataclass(frozen=True)
+class Stepper:
+    """Steps of one algorithm on one target.
+
+    Parameters
+    ----------
+    kernel
+        Makes (key, state, log density, step size, inverse masses) -> (state, info).
+    """
+
+    target: Target
+    kernel: Kernel
+
+    def start(self, fit: LaplaceFit) -> State:
+        """The state of a chain at the mode, with unit masses."""
+        z = np.zeros(self.target.dim)
+        begin, _ = _compiled(owner_of(self.target), self.kernel)
+        value, gradient = begin(z, fit.mode, fit.lower, arguments_of(self.target))
+        value = np.asarray(value)
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            raise NotANumberError(float(value), fit.mode.tolist())
+        return {
+            "index": np.array(0),
+            "z": z,
+            "log_density": value,
+            "gradient": np.asarray(gradient),
+            "mean": fit.mode,
+            "lower": fit.lower,
+            "step_size": np.array(0.5),
+            "inverse_masses": np.ones(self.target.dim),
+            "divergences": np.array(0),
+            "evaluations": np.array(0),
+        }
+
+    def step(self, state: State, key: NDArray[np.uint32], step_size: float) -> Step:
+        """One step from `state`, with the random numbers of `key`."""
+        _, step = _compiled(owner_of(self.target), self.kernel)
+        chain = {name: state[name] for name in _CHAIN}
+        made = step(key, chain, np.float64(step_size), arguments_of(self.target))
+        found, (acceptance, divergent, n_gradients) = made
+        z, value, gradient, draw = (np.asarray(part) for part in found)
+        return Step(z, value, gradient, draw, float(acceptance), bool(divergent), int(n_gradients))
+
+    def draw(
+        self, state: State, stream: ChainStream, n: int, thin: int, jitter: float = 0.0
+    ) -> tuple[Array, State]:
+        """The next n draws; step sizes vary by a share of `jitter` either way."""
+        index = int(state["index"])
+        keys = stream.keys(index * thin, n * thin)
+        shifts = 1 + jitter * (2 * (keys[:, 0] / 2.0**32) - 1)
+        draws = np.empty((n, self.target.dim))
+        for i in range(n * thin):
+            made = self.step(state, keys[i], float(state["step_size"]) * float(shifts[i]))
+            state = moved(state, made)
+            draws[i // thin] = made.draw
+        return draws, {**state, "index": np.array(index + n)}
+
+
+_CHAIN = ("z", "log_density", "gradient", "mean", "lower", "inverse_masses")
+
+
+def moved(state: State, made: Step) -> State:
+    """The state after a step, counts included."""
+    return {
+        **state,
+        "z": made.z,
+        "log_density": made.log_density,
+        "gradient": made.gradient,
+        "divergences": state["divergences"] + np.array(int(made.is_divergent)),
+        "evaluations": state["evaluations"] + np.array(made.n_gradients),
+    }
+
+
+def whitening(target: Target) -> LaplaceFit:
+    """The Laplace fit; the model's start and scale 1 where there is no mode to be found."""
+    try:
+        return laplace_fit(target)
+    except ImproperError as error:
+        warnings.warn(f"no whitening: {error}", WrongShapeWarning, stacklevel=4)
+        return LaplaceFit(starting_point(target)[0], np.eye(target.dim))
+
+
+@lru_cache(maxsize=64)
+def _compiled(owner: Owner, kernel: Kernel) -> tuple[Any, Any]:
+    """The log density with its gradient, and a step, both compiled once for each shape."""
+    jax, blackjax = load_jax()
+    density = density_of(owner)
+    make_step = kernel(jax, blackjax)
+
+    def begin(z: Any, mean: Any, lower: Any, arguments: dict[str, Any]) -> Any:
+        return jax.value_and_grad(lambda w: density(mean + lower @ w, arguments))(z)
+
+    def step(key: Any, chain: dict[str, Any], step_size: Any, arguments: dict[str, Any]) -> Any:
+        mean, lower = chain["mean"], chain["lower"]
+        before = blackjax.mcmc.hmc.HMCState(chain["z"], chain["log_density"], chain["gradient"])
+        after, info = make_step(
+            jax.random.wrap_key_data(key),
+            before,
+            lambda w: density(mean + lower @ w, arguments),
+            step_size,
+            chain["inverse_masses"],
+        )
+        found = (after.position, after.logdensity, after.logdensity_grad)
+        draw = mean + lower @ after.position
+        how = (info.acceptance_rate, info.is_divergent, info.num_integration_steps)
+        return (*found, draw), how
+
+    return jax.jit(begin), jax.jit(step)

@@ -1,0 +1,77 @@
+"""Hamiltonian Monte Carlo (Duane et al. 1987) of BlackJAX: a few leapfrog steps, whitened.
+
+In coordinates in which a nearly Gaussian subposterior is a standard normal, a quarter of a turn
+leads to a point independent of the last one: the best there is, per draw, for second moments too.
+"""
+
+from dataclasses import dataclass
+from math import pi
+from typing import Any
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.errors import require
+from quorate.sampler import Determinism, State
+from quorate.samplers.adaptation import StepSize
+from quorate.samplers.hamiltonian import Stepper, moved, whitening
+from quorate.samplers.jax_density import require_gradients
+from quorate.samplers.nuts import warn_of_divergences
+from quorate.streams import ChainStream
+from quorate.target import Target
+
+_WARM_UP = 150
+_JITTER = 0.15  # share by which step sizes vary, against orbits that close
+
+
+@dataclass(frozen=True)
+class HmcSampler:
+    """The sampler.
+
+    Parameters
+    ----------
+    thin
+        Trajectories per draw.
+    acceptance
+        Acceptance that the step size is adapted to, if a quarter of a turn is not accepted more
+        often than that.
+    """
+
+    thin: int = 1
+    acceptance: float = 0.8
+
+    name = "hmc"
+    determinism: Determinism = "pinned"
+    n_leapfrog = 3
+
+    def __post_init__(self) -> None:
+        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every step, or more")
+        require(0 < self.acceptance < 1, "acceptance", self.acceptance, "use 0.8, or nearer to 1")
+
+    def warm_up(self, target: Target, stream: ChainStream) -> State:
+        require_gradients(target, self.name)
+        longest = pi / 2 / self.n_leapfrog
+        stepper = Stepper(target, _kernel)
+        state, size = stepper.start(whitening(target)), StepSize.starting_at(longest, longest)
+        for key in stream.for_warm_up().keys(0, _WARM_UP):
+            made = stepper.step(state, key, size.current)
+            state, size = moved(state, made), size.after(made.acceptance, self.acceptance)
+        none = np.array(0)
+        return {
+            **state,
+            "step_size": np.array(size.averaged),
+            "divergences": none,
+            "evaluations": none,
+        }
+
+    def draw(
+        self, target: Target, state: State, stream: ChainStream, n: int
+    ) -> tuple[Array, State]:
+        draws, after = Stepper(target, _kernel).draw(state, stream, n, self.thin, _JITTER)
+        warn_of_divergences(state, after, n * self.thin)
+        return draws, after
+
+
+def _kernel(jax: Any, blackjax: Any) -> Any:
+    step = blackjax.mcmc.hmc.build_kernel()
+    return lambda *arguments: step(*arguments, HmcSampler.n_leapfrog)

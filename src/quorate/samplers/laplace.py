@@ -1,0 +1,237 @@
+"""Where a subposterior sits and how it bends there: mode and curvature (Laplace's method).
+
+Damped Newton steps from the model's own start, in coordinates scaled to their own standard
+deviations; gradients are the model's where it has them, differences else. What is found serves as
+base, whitening and weight; it never decides what is drawn.
+"""
+
+from dataclasses import dataclass
+from math import inf, isfinite
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+
+from quorate._types import Array
+from quorate.errors import BadInputError, ImproperError, NotANumberError, require
+from quorate.samplers.differences import (
+    Density,
+    checked_density,
+    curvature,
+    find_scales,
+    gradient_of,
+)
+from quorate.target import Target
+
+_MAX_STEPS = 150
+_CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
+_FLAT = 1e-12  # curvature, where 1 is that of the scale, below which a direction is flat
+_BENT = 1e-3  # negative curvature, in the same units, that makes a point a saddle
+_FAR = 30.0  # standard deviations at which the density must have fallen…
+_FALL = 2.0  # …by this much, as even a Cauchy density has
+_MANY = 64  # dimensions from which quasi-Newton steps come first
+
+
+@dataclass(frozen=True)
+class LaplaceFit:
+    """N(mode, lower lowerᵀ): `mode` is (d,), `lower` the Cholesky factor of the covariance."""
+
+    mode: Array
+    lower: Array
+
+    @property
+    def cov(self) -> Array:
+        """Inverse of the curvature, shape (d, d)."""
+        return np.asarray(self.lower @ self.lower.T)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A point of the search, with what was measured there."""
+
+    x: Array
+    value: float
+    scales: Array
+
+
+def laplace_fit(target: Target) -> LaplaceFit:
+    """Mode and curvature of a subposterior.
+
+    Raises
+    ------
+    BadInputError
+        The log density is NaN or infinite at the start.
+    NotANumberError
+        It is NaN or +inf further on.
+    ImproperError
+        There is no mode, or no curvature along some direction.
+    """
+    density = checked_density(target)
+    place = _start(target, density)
+    if target.dim > _MANY:
+        place = _quasi_newton(target, density, place)
+    place, bends = _newton(target, density, place)
+    return _fit(target, density, place, bends)
+
+
+def starting_point(target: Target) -> tuple[Array, float]:
+    """The model's start and the log density there, both finite."""
+    x = np.array(target.model.initial(), dtype=np.float64)
+    require(
+        x.shape == (target.dim,) and bool(np.isfinite(x).all()),
+        "initial()",
+        x,
+        f"let the model start from {target.dim} finite numbers",
+    )
+    with np.errstate(all="ignore"):
+        value = float(target.log_density(x))
+    require(
+        isfinite(value),
+        "log density at the start",
+        value,
+        "let the model's initial() be a point of positive probability, where its log prior and "
+        "its log likelihood are numbers; look for missing values in the data, log(0) and overflow",
+    )
+    return x, value
+
+
+def _start(target: Target, density: Density) -> _Place:
+    x, value = starting_point(target)
+    return _Place(x, value, _scales(target, density, x, value))
+
+
+def _scales(
+    target: Target, density: Density, x: Array, value: float, guess: Array | None = None
+) -> Array:
+    scales = find_scales(density, x, value, guess)
+    flat = [name for name, scale in zip(target.model.names, scales, strict=True) if scale == inf]
+    if flat:
+        raise ImproperError("the log density does not change", flat, target.n_rows)
+    return scales
+
+
+def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
+    """L-BFGS in scaled coordinates, to where Newton steps are few."""
+    gradient = gradient_of(target, density, place.scales)
+
+    def fall(z: Array) -> tuple[float, Array]:
+        x = place.x + place.scales * z
+        return -density(x), -gradient(x) * place.scales
+
+    result = minimize(
+        fall, np.zeros(target.dim), jac=True, method="L-BFGS-B", options={"maxiter": 2000}
+    )
+    x = place.x + place.scales * result.x
+    value = density(x)
+    if not value > place.value:
+        return place
+    return _Place(x, value, _scales(target, density, x, value, place.scales))
+
+
+def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Array]:
+    """To the mode. The curvature is measured anew where it no longer predicts what is found."""
+    bends, is_fresh, before = curvature(target, density, place.x, place.scales), True, inf
+    for _ in range(_MAX_STEPS):
+        direction, promised = _uphill(target, density, place, bends)
+        moved = _line_search(density, place, direction, promised)
+        if moved is None and is_fresh:
+            moved = _off_saddle(density, place, bends)
+            if moved is None:
+                return place, bends
+        is_fresh = moved is None or promised > 0.1 * before
+        place, before = moved or place, promised
+        if is_fresh:
+            place = _rescaled(target, density, place)
+            bends = curvature(target, density, place.x, place.scales)
+    raise ImproperError(
+        f"no mode was found in {_MAX_STEPS} steps: the log density still rises",
+        _named(target, (place.x - target.model.initial()) / place.scales),
+        target.n_rows,
+    )
+
+
+def _rescaled(target: Target, density: Density, place: _Place) -> _Place:
+    scales = _scales(target, density, place.x, place.value, place.scales)
+    return _Place(place.x, place.value, scales)
+
+
+def _uphill(target: Target, density: Density, place: _Place, bends: Array) -> tuple[Array, float]:
+    """A Newton step and the rise it promises.
+
+    Curvatures that are negative or nearly 0 are made positive.
+    """
+    gradient = gradient_of(target, density, place.scales)(place.x) * place.scales
+    for i in np.flatnonzero(~np.isfinite(gradient + bends.sum(axis=0))):
+        raise _edge(target.model.names[i], float(gradient[i]))
+    values, vectors = np.linalg.eigh(bends)
+    sizes = np.maximum(np.abs(values), 1e-10 * np.abs(values).max() + 1e-300)
+    step = vectors @ ((vectors.T @ gradient) / sizes)
+    return step, float(gradient @ step) / 2
+
+
+def _line_search(
+    density: Density, place: _Place, direction: Array, promised: float
+) -> _Place | None:
+    """The first of the step, half of it, … that rises as it should; None if there is none."""
+    share = 1.0 if promised > _CONVERGED else 0.0
+    while share > 1e-12:
+        x = place.x + share * place.scales * direction
+        value = density(x)
+        if value > place.value + 1e-4 * share * promised:
+            return _Place(x, value, place.scales)
+        share /= 2
+    return None
+
+
+def _off_saddle(density: Density, place: _Place, bends: Array) -> _Place | None:
+    """One scale along the direction that rises both ways, where there is one."""
+    values, vectors = np.linalg.eigh(bends)
+    if values[0] > -_BENT:
+        return None
+    x = place.x + place.scales * vectors[:, 0]
+    value = density(x)
+    return _Place(x, value, place.scales) if value > place.value else None
+
+
+def _fit(target: Target, density: Density, place: _Place, bends: Array) -> LaplaceFit:
+    """The covariance, once every direction has been seen to bend and to fall."""
+    values, vectors = np.linalg.eigh(bends)
+    weak = vectors[:, 0]
+    if not values[0] > _FLAT * max(1.0, values[-1] / target.dim):
+        along = _named(target, weak)
+        if any(density(place.x + sign * place.scales * weak) == -inf for sign in (-2, 2)):
+            raise _edge(along[0], -inf)
+        raise ImproperError("the log density has no curvature at its mode", along, target.n_rows)
+    for value, vector in zip(values, vectors.T, strict=True):
+        reach = place.scales * vector * (_FAR / np.sqrt(value))
+        if not all(_falls(density, place, sign * reach) for sign in (-1, 1)):
+            raise ImproperError(
+                "the log density does not fall far from its mode",
+                _named(target, vector),
+                target.n_rows,
+            )
+    lower_of_precision = np.linalg.cholesky(bends[::-1, ::-1])[::-1, ::-1]  # U Uᵀ, U upper
+    inverse = solve_triangular(lower_of_precision, np.eye(target.dim), lower=False)
+    return LaplaceFit(place.x, np.asarray(place.scales[:, None] * inverse.T))
+
+
+def _edge(along: str, received: float) -> BadInputError:
+    return BadInputError(
+        f"log density, or its slope, next to the mode along {along}",
+        received,
+        "use coordinates without edges, such as the logarithm of what is positive",
+    )
+
+
+def _falls(density: Density, place: _Place, reach: Array) -> bool:
+    try:
+        return density(place.x + reach) < place.value - _FALL
+    except NotANumberError:  # overflow so far out says nothing against the mode
+        return True
+
+
+def _named(target: Target, direction: Array) -> list[str]:
+    """The coordinates that make up most of a direction, the largest first."""
+    order = np.argsort(-np.abs(direction))
+    wanted = [i for i in order if abs(direction[i]) > 0.3 * abs(direction[order[0]])]
+    return [target.model.names[i] for i in wanted]

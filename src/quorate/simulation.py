@@ -1,0 +1,167 @@
+"""Many runs of a scheme in virtual time: `simulate`."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from quorate._types import Array, Progress
+from quorate.allocation import check_sizes
+from quorate.coordinator import Coordinator
+from quorate.diagnostics import relative_error, second_moment
+from quorate.engines import virtual
+from quorate.errors import UnreachableError, require
+from quorate.latency import LatencyModel, parse_latency
+from quorate.scheme import Scheme
+from quorate.schemes import COV_RIDGE, scheme_maker
+from quorate.streams import Streams
+from quorate.subposterior import GaussianSubposteriors, paper_subposteriors
+
+_MOST_BLOCKS = 10**8
+
+
+@dataclass(frozen=True)
+class SimulationSummary:
+    """What came of many simulated runs of one scheme.
+
+    `median`, `p90` and `p99` are quantiles of the time to all the draws asked for; a run that
+    never gets there counts as infinity. `error` is the mean error of eq. (3) at the end of those
+    that do, None if none does. `wasted_share` is the share of the workers' draws that no global
+    draw uses.
+    """
+
+    scheme: str
+    workers: int
+    redundancy: int
+    draws: int
+    median: float
+    p90: float
+    p99: float
+    share_unfinished: float
+    error: float | None
+    wasted_share: float
+
+    def as_json(self) -> dict[str, object]:
+        """The fields, with None for infinity, which JSON does not know."""
+        return {key: None if value == np.inf else value for key, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    time: float
+    error: float
+    received: int
+    used: int
+    lost: frozenset[int]
+
+
+def simulate(
+    scheme: str,
+    workers: int,
+    redundancy: int = 1,
+    draws: int = 100,
+    latency: LatencyModel | str = "pareto:0.1,1.2",
+    *,
+    subposteriors: GaussianSubposteriors | None = None,
+    code: str = "grouped",
+    per_draw: bool = False,
+    realisations: int = 100,
+    seed: int = 0,
+    cov_ridge: float = COV_RIDGE,
+    precision_ridge: float | None = None,
+    progress: Progress = lambda done, total: None,
+) -> SimulationSummary:
+    """Run a scheme many times in virtual time.
+
+    Parameters
+    ----------
+    scheme
+        `cmc`, `grouped` or `coded`.
+    workers, redundancy
+        K and r. CMC has r = 1 always.
+    draws
+        Global draws to get. A worker is asked for none beyond those.
+    latency
+        A model, or its short form as `quorate.latency.parse_latency` reads it.
+    subposteriors
+        What workers draw from, the Gaussians of §VI by default.
+    code
+        The gradient code of `coded`: `grouped`, `reed-solomon` or `cyclic`.
+    per_draw
+        Whether every draw takes a time of its own; by default a batch of r draws takes r times one
+        computing time, as in §II.
+    realisations, seed
+        How many runs, and what their randomness is keyed by.
+    cov_ridge, precision_ridge
+        See `quorate.schemes.scheme_maker`.
+    progress
+        Called after every run with the number of runs done, and of all.
+    """
+    require(realisations >= 1, "realisations", realisations, "ask for at least one")
+    require(seed >= 0, "seed", seed, "a seed is 0 or more")
+    check_sizes(workers, redundancy)
+    require(
+        workers * draws <= _MOST_BLOCKS,
+        "workers x draws",
+        workers * draws,
+        f"a run of more than {_MOST_BLOCKS:.0e} blocks takes hours: use fewer",
+    )
+    model = parse_latency(latency) if isinstance(latency, str) else latency
+    subposteriors = subposteriors or paper_subposteriors(workers)
+    require(
+        subposteriors.n_shards == workers,
+        "number of subposteriors",
+        subposteriors.n_shards,
+        f"there must be one for each of the {workers} workers",
+    )
+    make = scheme_maker(
+        scheme, workers, redundancy, subposteriors.dim, cov_ridge, precision_ridge, code
+    )
+    outcomes = []
+    for realisation in range(realisations):
+        cluster = virtual.Cluster(model, subposteriors, Streams(seed, realisation), per_draw)
+        outcomes.append(_run(make(), draws, cluster))
+        progress(realisation + 1, realisations)
+    held = 1 if scheme == "cmc" else redundancy
+    return _summary(scheme, workers, held, draws, outcomes)
+
+
+def _run(scheme: Scheme, draws: int, cluster: virtual.Cluster) -> _Outcome:
+    coordinator = Coordinator(scheme, draws)
+    timeline = virtual.run(coordinator, cluster)
+    counts = scheme.draw_counts()
+    if not timeline.finished:
+        return _Outcome(np.inf, np.nan, *counts, frozenset(coordinator.lost))
+    expected = cluster.subposteriors.posterior_second_moment()
+    error = float(relative_error(second_moment(scheme.global_draws()), expected))
+    return _Outcome(timeline.release_times[-1], error, *counts, frozenset(coordinator.lost))
+
+
+def _summary(
+    scheme: str, workers: int, redundancy: int, draws: int, outcomes: list[_Outcome]
+) -> SimulationSummary:
+    received = sum(outcome.received for outcome in outcomes)
+    if not received and outcomes[0].lost:
+        raise UnreachableError(scheme, draws, outcomes[0].lost)
+    times = np.array([outcome.time for outcome in outcomes])
+    finished = np.isfinite(times)
+    errors = [outcome.error for outcome in outcomes if outcome.time < np.inf]
+    median, p90, p99 = (_quantile(times, share) for share in (0.5, 0.9, 0.99))
+    return SimulationSummary(
+        scheme=scheme,
+        workers=workers,
+        redundancy=redundancy,
+        draws=draws,
+        median=median,
+        p90=p90,
+        p99=p99,
+        share_unfinished=float(1 - finished.mean()),
+        error=float(np.mean(errors)) if errors else None,
+        wasted_share=1 - sum(outcome.used for outcome in outcomes) / max(received, 1),
+    )
+
+
+def _quantile(times: Array, share: float) -> float:
+    """Linear between order statistics; infinity as soon as one of the two is, and has weight."""
+    position = share * (len(times) - 1)
+    low, high = np.sort(times)[[int(np.floor(position)), int(np.ceil(position))]]
+    return float(low if low == high else low + (high - low) * (position % 1))

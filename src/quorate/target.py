@@ -1,0 +1,43 @@
+"""The subposterior of eq. (2) as samplers see it: a log density on unconstrained points."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from quorate._types import Array
+from quorate.model import DifferentiableModel, Model, Shard
+
+
+@dataclass(frozen=True)
+class Target:
+    """log p(x)/K + log-likelihood of one shard, up to a constant."""
+
+    model: Model
+    shard: Shard
+    n_shards: int
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.model.dim
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the model is a `quorate.model.DifferentiableModel`."""
+        wanted = ("log_prior_and_gradient", "log_likelihood_and_gradient")
+        return all(hasattr(self.model, name) for name in wanted)
+
+    @property
+    def n_rows(self) -> int | None:
+        """Rows of the shard, None where it has no arrays."""
+        return next((len(rows) for rows in self.shard.values()), None)
+
+    def log_density(self, x: Array) -> float:
+        """The prior is that of the unconstrained point, and it is what 1/K is the power of."""
+        return self.model.log_prior(x) / self.n_shards + self.model.log_likelihood(x, self.shard)
+
+    def log_density_and_gradient(self, x: Array) -> tuple[float, Array]:
+        """The same with its gradient, shape (d,), for models that know theirs."""
+        model = cast(DifferentiableModel, self.model)
+        prior, prior_gradient = model.log_prior_and_gradient(x)
+        likelihood, gradient = model.log_likelihood_and_gradient(x, self.shard)
+        return prior / self.n_shards + likelihood, prior_gradient / self.n_shards + gradient

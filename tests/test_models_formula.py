@@ -1,0 +1,135 @@
+"""Formulas: the same encoding for every shard, and errors that name the column."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from quorate.errors import BadInputError
+from quorate.models import logistic
+from quorate.models.formula import design
+
+
+@pytest.fixture
+def columns(rng):
+    return {
+        "late": rng.random(60) < 0.4,
+        "hour": rng.integers(5, 23, 60),
+        "month": np.tile([1, 2, 3], 20),
+        "origin": np.array(["JFK", "EWR", "LGA"])[rng.integers(0, 3, 60)],
+    }
+
+
+def by_hand(columns):
+    return np.column_stack(
+        [
+            np.ones(60),
+            columns["origin"] == "JFK",
+            columns["origin"] == "LGA",
+            columns["hour"],
+            columns["hour"] ** 2,
+        ]
+    )
+
+
+@pytest.mark.parametrize("make", [dict, pd.DataFrame, pl.DataFrame, pa.table])
+def test_any_table(make, columns):
+    table = make({name: list(column) for name, column in columns.items()})
+    learned = design("late ~ hour + I(hour**2) + origin", table)
+    order = ["Intercept", "origin[T.JFK]", "origin[T.LGA]", "hour", "I(hour ** 2)"]
+    assert sorted(learned.names) == sorted(order)
+    arrays = learned.arrays(table)
+    picked = [learned.names.index(name) for name in order]
+    np.testing.assert_array_equal(arrays["X"][:, picked], by_hand(columns))
+    np.testing.assert_array_equal(arrays["y"], columns["late"])
+    assert arrays["X"].dtype == arrays["y"].dtype == np.float64
+
+
+def test_shards_have_the_encoding_of_the_whole(columns):
+    """Sorted by origin and month, so that no shard has all levels."""
+    frame = pd.DataFrame(columns).sort_values(["origin", "month"])
+    formula = "{hour > 12} ~ origin * late + C(month)"
+    whole = design(formula, frame)
+    chunks = [frame.iloc[start : start + 7] for start in range(0, 60, 7)]
+    streamed = design(formula, iter(chunks))
+    assert streamed.names == whole.names
+    assert len(whole.names) == 8
+    for learned in (whole, streamed):
+        parts = [learned.arrays(chunk) for chunk in chunks]
+        for name in ("X", "y"):
+            together = np.concatenate([part[name] for part in parts])
+            np.testing.assert_array_equal(together, whole.arrays(frame)[name])
+
+
+def test_a_design_names_the_parameters_of_a_model(columns):
+    learned = design("late ~ hour + origin", columns)
+    model = logistic(learned.names)
+    assert model.names == learned.names
+    value = model.log_likelihood(np.zeros(model.dim), learned.arrays(columns))
+    assert value == pytest.approx(-60 * np.log(2))
+
+
+def test_the_order_of_categories_is_kept(columns):
+    frame = pd.DataFrame(columns)
+    frame["origin"] = pd.Categorical(frame["origin"], ["LGA", "JFK", "EWR", "never"])
+    assert design("late ~ origin", frame).names == ("Intercept", "origin[T.JFK]", "origin[T.EWR]")
+
+
+def test_what_needs_all_rows_is_not_streamed(columns):
+    frame = pd.DataFrame(columns)
+    learned = design("late ~ center(hour)", frame)
+    centred = frame["hour"] - frame["hour"].mean()
+    np.testing.assert_allclose(learned.arrays(frame[:5])["X"][:, 1], centred[:5])
+    with pytest.raises(BadInputError, match=r"center\(hour\).*cannot be streamed"):
+        design("late ~ center(hour)", [frame[:30], frame[30:]])
+
+
+@pytest.mark.parametrize(
+    ("formula", "change", "message"),
+    [
+        ("late ~ hours", {}, "column hours is 'missing': did you mean hour"),
+        ("delay ~ hour", {}, "column delay is 'missing': the table has late, hour"),
+        ("origin ~ hour", {}, r"column origin is .*it is text.*\{origin == "),
+        ("late ~ log(origin)", {}, "formula is .*text cannot be computed with"),
+        ("late ~ hour +", {}, "formula is 'late ~ hour .'"),
+        ("hour", {}, "what is explained on the left"),
+        ("late ~ 0", {}, "a term on its right side"),
+        ("late ~ hour", {"hour": np.full(60, 7)}, "column hour is 7.*same in every row"),
+        ("late ~ origin", {"origin": ["x"] * 60}, r"column origin is \['x'\]: it is the same"),
+        ("late ~ I(hour * 0)", {}, r"column I\(hour \* 0\) is 0.0: it is the same"),
+        ("late ~ hour", {"hour": ["7", "8"] * 30}, "numbers written as text"),
+        ("late ~ hour", {"hour": [str(i) + "h" for i in range(60)] * 5}, "lengths of columns"),
+        ("late ~ hour", {"hour": [1.0, np.nan, 3.0] * 20}, "missing in 20 rows': from row 1"),
+        ("late ~ origin", {"origin": ["a", None, "b"] * 20}, "column origin is 'missing in 20"),
+        ("late ~ hour", {"hour": [1.0, np.inf, 3.0] * 20}, "column hour is inf: in row 1"),
+        ("late ~ log(hour)", {"hour": [1.0, 0.0] * 30}, r"column log\(hour\) is -inf: in row 1"),
+        ("late ~ hour", {"hour": pd.date_range("2020", periods=60)}, "type of column hour"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_bad_tables(formula, change, message, columns):
+    with pytest.raises(BadInputError, match=message):
+        design(formula, columns | change)
+
+
+def test_too_many_levels():
+    table = {"y": np.arange(300), "name": [f"row {i}" for i in range(300)]}
+    with pytest.raises(BadInputError, match=r"column name is '300 levels'.*convert"):
+        design("y ~ name", table)
+
+
+def test_levels_that_come_later(columns):
+    learned = design("late ~ origin", columns)
+    table = {"late": [True], "origin": ["BOS"]}
+    with pytest.raises(BadInputError, match=r"column origin is \['BOS'\]: .*learn it anew"):
+        learned.arrays(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [({"y": [], "x": []}, "empty"), ([], "empty"), (3, "give a data frame")],
+)
+def test_no_table(table, message):
+    with pytest.raises(BadInputError, match=message):
+        design("y ~ x", table)

@@ -1,0 +1,220 @@
+"""Real processes: what they draw, how they end, and what becomes of their mistakes."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import quorate
+from assertions import FALSE_FAIL_RATE
+from quorate.errors import BadInputError, WorkerFailedError
+from quorate.ess import mean_ess
+from quorate.shards import ShardSet
+
+N_ROWS = 400
+PATIENCE = 60.0  # seconds after which a test that waits has failed
+
+
+class MeanModel:
+    """z ~ N(θ, 1) in two dimensions, θ ~ N(0, 100): a posterior in closed form."""
+
+    dim = 2
+    names = ("a", "b")
+
+    def initial(self):
+        return np.zeros(2)
+
+    def log_prior(self, x):
+        return float(-0.5 * np.sum(x**2) / 100)
+
+    def log_likelihood(self, x, shard):
+        return float(-0.5 * np.sum((shard["z"] - x) ** 2))
+
+    def constrain(self, draws):
+        return {"theta": draws}
+
+
+class TalkativeModel(MeanModel):
+    """User code that prints must not get between frames."""
+
+    def log_likelihood(self, x, shard):
+        print("hello", flush=True)  # noqa: T201
+        return super().log_likelihood(x, shard)
+
+
+class BrokenModel(MeanModel):
+    """Raises on the shard that holds row 7."""
+
+    def log_likelihood(self, x, shard):
+        if 7 in shard["row"]:
+            raise ZeroDivisionError("a row that cannot be")
+        return super().log_likelihood(x, shard)
+
+
+@pytest.fixture
+def rows(seed):
+    z = np.random.default_rng(seed).normal([1.0, -2.0], size=(N_ROWS, 2))
+    return {"z": z, "row": np.arange(N_ROWS)}
+
+
+def sample(rows, tmp_path, model=None, **options):
+    options = {"workers": 4, "draws": 400, "sampler": "ellipse", **options}
+    return quorate.sample(model or MeanModel(), rows, run_dir=tmp_path / "run", **options)
+
+
+@pytest.mark.parametrize("scheme", ["cmc", "grouped"])
+def test_the_posterior_is_right(scheme, rows, tmp_path, seed):
+    result = sample(rows, tmp_path, scheme=scheme, seed=seed, draws=2000)
+    assert result.stopped == "done"
+    assert result.unconstrained.shape == (2000, 2)
+    precision = N_ROWS + 1 / 100
+    z = norm.isf(FALSE_FAIL_RATE / 4)
+    for column, expected in zip(
+        result.unconstrained.T, rows["z"].sum(axis=0) / precision, strict=True
+    ):
+        ess = float(mean_ess(column[None]))
+        assert abs(column.mean() - expected) < z * precision**-0.5 / ess**0.5
+        spread = float(mean_ess(((column - expected) ** 2)[None]))
+        assert abs(column.var() * precision - 1) < z * (2 / spread) ** 0.5
+
+
+def test_cmc_draws_do_not_depend_on_speed(rows, tmp_path):
+    plain = sample(rows, tmp_path / "plain", scheme="cmc")
+    slowed = sample(rows, tmp_path / "slowed", scheme="cmc", slow="1x3", straggle=1.5)
+    np.testing.assert_array_equal(plain.unconstrained, slowed.unconstrained)
+
+
+def test_a_worker_that_dies_is_covered_by_its_group(rows, tmp_path):
+    result = sample(rows, tmp_path, redundancy=2, dead="1@1", draws=1500)
+    assert result.stopped == "done"
+    assert result.lost == {3}
+    assert "lost worker 3" in repr(result)
+
+
+def test_cmc_without_one_of_its_workers_gives_what_there_is(rows, tmp_path):
+    result = sample(rows, tmp_path, scheme="cmc", dead="1@2", draws=100_000)
+    assert result.stopped == "workers lost"
+    assert result.lost == {3}
+    assert result.n_draws == len(result.variables["theta"]) < 100_000
+
+
+def test_time_is_up(rows, tmp_path):
+    result = sample(rows, tmp_path, draws=10**7, max_time=4.0)
+    assert result.stopped == "time is up"
+    assert result.n_draws > 0
+
+
+def test_enough_is_enough(rows, tmp_path):
+    result = sample(rows, tmp_path, draws=10**7, target_ess=300)
+    assert result.stopped == "enough effective draws"
+    assert all(row["ess"] >= 300 for row in result.summary_rows().values())
+
+
+def test_what_user_code_prints_goes_to_a_log(rows, tmp_path):
+    result = sample(rows, tmp_path, TalkativeModel(), workers=2, draws=50)
+    assert result.stopped == "done"
+    assert b"hello" in (tmp_path / "run" / "logs" / "worker-0.log").read_bytes()
+
+
+def test_what_user_code_raises_is_told(rows, tmp_path):
+    with pytest.raises(WorkerFailedError, match="a row that cannot be") as caught:
+        sample(rows, tmp_path, BrokenModel())
+    assert "ZeroDivisionError" in caught.value.traceback
+    folder = tmp_path / "run" / "shards"
+    assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
+
+
+def test_draws_in_the_form_of_arviz(rows, tmp_path):
+    result = sample(rows, tmp_path, draws=60)
+    posterior = result.posterior["posterior"]
+    assert posterior["theta"].dims == ("chain", "draw", "theta_dim_0")
+    assert posterior["theta"].shape == (1, 60, 2)
+    assert np.all(np.diff(result.posterior["sample_stats"]["release_time"]) >= 0)
+    assert list(result.summary().index) == ["theta[0]", "theta[1]"]
+    assert all(len(draws) >= 60 for draws in result.shard_draws)
+    result.to_netcdf(tmp_path / "draws.nc")
+    assert (tmp_path / "draws.nc").stat().st_size > 0
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+from test_process import MeanModel
+import numpy as np, quorate
+rows = {{"z": np.random.default_rng(0).normal(size=(100, 2)), "row": np.arange(100)}}
+def tell(seconds, n_draws):
+    if n_draws > 50:
+        print("running", flush=True)
+result = quorate.sample(MeanModel(), rows, workers=3, draws=10**8, sampler="ellipse",
+                        run_dir={run!r}, watch=tell)
+print(result.stopped, result.n_draws, flush=True)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A run in a process of its own, without a `__main__` guard, read from standard input."""
+    tests = str(Path(__file__).parent)
+    process = subprocess.Popen(
+        [sys.executable, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    process.stdin.write(SCRIPT.format(tests=tests, run=str(tmp_path / "run")))
+    process.stdin.close()
+    assert process.stdout.readline() == "running\n"
+    with process:
+        yield process
+        process.kill()
+
+
+def children_of(pid):
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ended(pidfd):
+    """Wait for a process, which need not be ours, to end."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    events = poll.poll(PATIENCE * 1000)
+    os.close(pidfd)
+    return bool(events)
+
+
+def test_workers_do_not_outlive_a_killed_coordinator(script):
+    workers = [os.pidfd_open(pid) for pid in children_of(script.pid)]
+    assert len(workers) == 3
+    script.kill()
+    assert all(ended(worker) for worker in workers)
+
+
+def test_ctrl_c_keeps_what_is_there(script):
+    workers = [os.pidfd_open(pid) for pid in children_of(script.pid)]
+    script.send_signal(signal.SIGINT)
+    reason, n_draws = script.stdout.read().splitlines()[-1].split()
+    assert reason == "interrupted"
+    assert int(n_draws) > 50
+    assert all(ended(worker) for worker in workers)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"workers": N_ROWS + 1}, "shard"),
+        ({"draws": 0}, "at least one"),
+        ({"redundancy": 9}, "at most 4"),
+        ({"scheme": "magic"}, "cmc, grouped, coded"),
+        ({"sampler": "magic"}, "ellipse"),
+        ({"max_time": 0.0}, "above 0"),
+        ({"slow": "3x2", "dead": "2"}, "only 4"),
+        ({"straggle": 0.5}, "above 1"),
+        ({"scheme": "coded"}, "ridge"),
+    ],
+)
+def test_bad_input(change, message, rows, tmp_path):
+    with pytest.raises(BadInputError, match=message):
+        sample(rows, tmp_path, **change)

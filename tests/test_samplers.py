@@ -1,0 +1,426 @@
+"""Samplers: right moments, the same bits however they are asked for, errors that say what to do."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import polygamma
+
+from assertions import assert_chain_mean
+from quorate.errors import (
+    BadInputError,
+    DivergenceWarning,
+    ImproperError,
+    MissingExtraError,
+    NotANumberError,
+    WrongShapeWarning,
+)
+from quorate.extras import load
+from quorate.samplers import SAMPLERS, make_sampler
+from quorate.samplers.adaptation import window_ends
+from quorate.samplers.ellipse import EllipseSampler, efficiency
+from quorate.samplers.exact import ExactSampler
+from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.random_walk import RandomWalkSampler
+from quorate.subposterior import GaussianSubposteriors
+from quorate.target import Target
+from targets import (
+    Density,
+    Linear,
+    Logistic,
+    LogisticInJax,
+    LogisticWithGradient,
+    gaussian,
+    log_gamma,
+    logistic_rows,
+    stream,
+)
+
+WITHOUT_GRADIENTS = ("ellipse", "random_walk")
+WITH_GRADIENTS = ("nuts", "hmc")
+MEAN, COV = np.array([1.0, -2.0, 30.0]), np.array([[1, 0.9, 0], [0.9, 1, 2], [0, 2, 25.0]])
+GAUSSIANS = GaussianSubposteriors(np.array([MEAN, -MEAN]), np.array([COV, 2 * COV]))
+
+
+def run(sampler, target, seed, n, chain=0):
+    state = sampler.warm_up(target, stream(seed, chain=chain))
+    return sampler.draw(target, state, stream(seed, chain=chain), n)
+
+
+def with_squares(draws, centre):
+    """Coordinates and all products of centred coordinates, so that second moments are tested."""
+    centred = draws - centre
+    upper = np.triu_indices(len(centre))
+    return np.hstack([draws, centred[:, upper[0]] * centred[:, upper[1]]])
+
+
+def importance_truth(target, n=40_000):
+    """Mean of a logistic posterior and its standard error, from a Student-t around the mode."""
+    fit, rng, dim = laplace_fit(target), np.random.default_rng(0), target.dim
+    z = rng.standard_normal((n, dim)) / np.sqrt(rng.chisquare(8, n) / 8)[:, None]
+    points = fit.mode + z @ fit.lower.T
+    eta = points @ target.shard["X"].T
+    prior = -0.5 * np.sum(points**2, axis=1) / target.model.prior_sd**2 / target.n_shards
+    log_density = prior + eta @ target.shard["y"] - np.logaddexp(0, eta).sum(axis=1)
+    log_weights = log_density + (8 + dim) / 2 * np.log1p(np.sum(z**2, axis=1) / 8)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    mean = weights @ points
+    return mean, np.sqrt(weights**2 @ (points - mean) ** 2)
+
+
+# ---------------------------------------------------------------- Moments
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENTS)
+def test_moments_of_a_correlated_gaussian(name, seed):
+    draws, _ = run(make_sampler(name, thin=3), gaussian(MEAN, COV), seed, 4000)
+    expected = np.hstack([MEAN, COV[np.triu_indices(3)]])
+    assert_chain_mean(with_squares(draws, MEAN), expected)
+    with pytest.raises(AssertionError, match=r"\|z\|"):  # the test sees variances half too large
+        assert_chain_mean(with_squares(draws, MEAN), expected * np.repeat([1, 1.5], [3, 6]))
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENTS)
+def test_moments_of_a_skewed_target(name, seed):
+    shapes = np.array([1.0, 4.0])
+    draws, _ = run(make_sampler(name, thin=3), log_gamma(shapes), seed, 5000)
+    mean, variance = polygamma(0, shapes), polygamma(1, shapes)
+    values = np.hstack([draws, (draws - mean) ** 2])
+    assert_chain_mean(values, np.hstack([mean, variance]))
+    at_the_mode = np.log(shapes)  # what one would find who stopped at Laplace's fit
+    with pytest.raises(AssertionError, match=r"\|z\|"):
+        assert_chain_mean(values, np.hstack([at_the_mode, 1 / shapes]))
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENTS + WITH_GRADIENTS)
+def test_moments_of_a_logistic_regression(name, seed):
+    rows = logistic_rows(60, 3)
+    target = Target(LogisticInJax(3), rows, 4)
+    mean, error = importance_truth(target)
+    draws, _ = run(make_sampler(name), target, seed, 2500)
+    assert_chain_mean(draws, mean, error=error)
+    with pytest.raises(AssertionError, match=r"\|z\|"):  # another prior
+        assert_chain_mean(draws, importance_truth(Target(LogisticInJax(3, 0.2), rows, 4))[0])
+
+
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_gradients_in_numpy_serve_as_those_of_jax(name, seed):
+    rows = logistic_rows(60, 3)
+    in_jax, _ = run(make_sampler(name), Target(LogisticInJax(3), rows, 4), seed, 5)
+    in_numpy, state = run(make_sampler(name), Target(LogisticWithGradient(3), rows, 4), seed, 500)
+    assert in_jax.shape == (5, 3)
+    mean, error = importance_truth(Target(LogisticWithGradient(3), rows, 4))
+    assert_chain_mean(in_numpy, mean, error=error)
+    assert state["divergences"] == 0
+
+
+def test_callbacks_from_other_threads_keep_double_precision(seed):
+    """JAX calls back from threads of its own once shards are large."""
+    target = Target(LogisticWithGradient(20), logistic_rows(12_500, 20), 8)
+    draws, state = run(make_sampler("hmc"), target, seed, 20)
+    point = state["mean"] + state["lower"] @ state["z"]
+    np.testing.assert_allclose(draws[-1], point, rtol=1e-12)
+    np.testing.assert_allclose(state["log_density"], target.log_density(point), rtol=1e-13)
+
+
+def test_exact_draws_are_those_of_the_subposteriors(seed):
+    sampler = ExactSampler(GAUSSIANS)
+    draws, _ = run(sampler, None, seed, 50, chain=2)
+    expected = GAUSSIANS.draws(stream(seed).streams, [(0, 2)], 0, 50)[0]
+    np.testing.assert_allclose(draws, expected, rtol=1e-12, atol=1e-12)
+
+
+# ---------------------------------------------------------------- Bits
+
+
+def bits_cases():
+    target = Target(LogisticInJax(4), logistic_rows(300, 4), 4)
+    for name in SAMPLERS:
+        for thin in (1, 3):
+            yield pytest.param(make_sampler(name, thin), target, id=f"{name}-{thin}")
+    yield pytest.param(ExactSampler(GAUSSIANS, thin=2), None, id="exact-2")
+
+
+@pytest.mark.parametrize(("sampler", "target"), list(bits_cases()))
+def test_blocks_of_any_size_and_saved_states_give_the_same_bits(sampler, target, seed, tmp_path):
+    start = sampler.warm_up(target, stream(seed))
+    at_once, end = sampler.draw(target, start, stream(seed), 100)
+    state, blocks = start, []
+    for size in [10] * 8 + [1, 0, 3, 16]:
+        np.savez(tmp_path / "state.npz", **state)
+        with np.load(tmp_path / "state.npz", allow_pickle=False) as saved:
+            state = dict(saved)
+        draws, state = sampler.draw(target, state, stream(seed), size)
+        blocks.append(draws)
+    assert np.concatenate(blocks).tobytes() == at_once.tobytes()
+    assert state.keys() == end.keys()
+    assert all(state[name].tobytes() == end[name].tobytes() for name in end)
+    assert int(end["index"]) == 100
+
+
+IN_ANOTHER_PROCESS = """
+import sys
+from quorate.samplers import make_sampler
+from quorate.target import Target
+from targets import Logistic, LogisticWithGradient, logistic_rows, stream
+model = {"gradient": LogisticWithGradient, "plain": Logistic}[sys.argv[2]]
+target = Target(model(8), logistic_rows(4000, 8), 4)
+sampler = make_sampler(sys.argv[1])
+state = sampler.warm_up(target, stream(int(sys.argv[3])))
+draws, _ = sampler.draw(target, state, stream(int(sys.argv[3])), 100)
+print(draws.tobytes().hex())
+"""
+
+
+def bytes_elsewhere(name, model, seed, **environment):
+    paths = [str(Path(__file__).parent), *sys.path]
+    result = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS, name, model, str(seed)],
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return bytes.fromhex(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("ellipse", "gradient"), ("ellipse", "plain"), ("random_walk", "gradient")]
+)
+def test_bits_do_not_depend_on_process_threads_or_blas_kernel(name, model, seed):
+    one = bytes_elsewhere(name, model, seed, OPENBLAS_NUM_THREADS="1")
+    two = bytes_elsewhere(
+        name,
+        model,
+        seed,
+        OPENBLAS_NUM_THREADS="2",
+        OPENBLAS_CORETYPE="Nehalem",
+    )
+    assert len(one) == 100 * 8 * 8
+    assert one == two
+
+
+def test_order_of_rows_does_not_change_bits(seed, rng):
+    rows = logistic_rows(2000, 5)
+    order = rng.permutation(2000)
+    shuffled = {name: values[order] for name, values in rows.items()}
+    first, second = (
+        run(EllipseSampler(), Target(LogisticWithGradient(5), shard, 4), seed, 100)[0]
+        for shard in (rows, shuffled)
+    )
+    assert first.tobytes() == second.tobytes()
+
+
+def test_chains_and_shards_have_numbers_of_their_own(seed):
+    target = gaussian(MEAN, COV)
+    draws = [run(EllipseSampler(), target, seed, 20, chain=chain)[0] for chain in (0, 1)]
+    assert not np.intersect1d(*draws).size
+
+
+# ---------------------------------------------------------------- Laplace's fit
+
+
+@pytest.mark.parametrize("model", [Logistic, LogisticWithGradient])
+def test_fit_finds_mode_and_curvature(model):
+    rows = logistic_rows(500, 6)
+    fit = laplace_fit(Target(model(6), rows, 2))
+    chance = 1 / (1 + np.exp(-rows["X"] @ fit.mode))
+    gradient = rows["X"].T @ (rows["y"] - chance) - fit.mode / 2
+    precision = (rows["X"].T * (chance * (1 - chance))) @ rows["X"] + np.eye(6) / 2
+    assert gradient @ np.linalg.solve(precision, gradient) < 1e-4
+    np.testing.assert_allclose(fit.cov, np.linalg.inv(precision), rtol=0.02, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("start", [0.0, 300.0])
+def test_fit_does_not_mind_units_or_bad_starts(scale, start):
+    scales = scale * np.array([1.0, 1e4, 1e-3])
+    cov = COV * np.outer(scales, scales) / 25
+    target = gaussian(MEAN * scales, cov)
+    target.model.initial = lambda: MEAN * scales + start * np.sqrt(np.diag(cov))
+    fit = laplace_fit(target)
+    np.testing.assert_allclose(fit.mode / scales, MEAN, atol=1e-3)
+    np.testing.assert_allclose(fit.cov / np.outer(scales, scales) * 25, COV, atol=1e-3)
+
+
+@pytest.mark.parametrize("start", [-20.0, 0.0, 5.0, 20.0])
+def test_fit_comes_back_from_where_exponentials_overflow(start):
+    features, counts = logistic_rows(300, 4)["X"], np.random.default_rng(0).poisson(3.0, 300)
+
+    def poisson(x):
+        return float(counts @ (features @ x + 1) - np.exp(features @ x + 1).sum())
+
+    fit = laplace_fit(Target(Density(4, poisson, at=start), {}, 1))
+    gradient = features.T @ (counts - np.exp(features @ fit.mode + 1))
+    assert gradient @ fit.cov @ gradient < 1e-3
+
+
+def test_fit_leaves_a_saddle():
+    two_hills = Density(2, lambda x: -((x[0] ** 2 - 1) ** 2) - x[1] ** 2)
+    np.testing.assert_allclose(
+        np.abs(laplace_fit(Target(two_hills, {}, 1)).mode), [1, 0], atol=0.05
+    )
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4])
+def test_fit_and_base_bear_columns_that_are_nearly_collinear(gap, rng, seed):
+    one = 1e6 * rng.standard_normal(400)
+    features = np.vstack([np.ones(400), one, one + 1e6 * gap * rng.standard_normal(400)]).T
+    shard = {"X": features, "y": rng.standard_normal(400)}
+    target, sampler = Target(Linear(3), shard, 1), EllipseSampler()
+    before = sampler.warm_up(target, stream(seed))
+    draws, after = sampler.draw(target, before, stream(seed), 1000)
+    assert not efficiency(draws, before, after).is_poor
+    exact = np.linalg.inv(features.T @ features) * np.exp(2 * laplace_fit(target).mode[-1])
+    np.testing.assert_allclose(laplace_fit(target).cov[:3, :3] / exact, 1, rtol=0.02)
+
+
+def test_a_mode_at_an_edge_is_refused():
+    exponential = Density(1, lambda x: float(-x[0]) if x[0] > 0 else -np.inf, at=2.0)
+    with pytest.raises(BadInputError, match=r"along x\[0\].*logarithm of what is positive"):
+        laplace_fit(Target(exponential, {}, 1))
+
+
+def test_fit_in_many_dimensions(rng):
+    rows = logistic_rows(1000, 80)
+    target = Target(LogisticWithGradient(80), rows, 1)
+    fit = laplace_fit(target)
+    _, gradient = target.log_density_and_gradient(fit.mode)
+    assert gradient @ fit.cov @ gradient < 1e-6
+
+
+# ---------------------------------------------------------------- What is said when it goes wrong
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
+@pytest.mark.parametrize("name", ["auto", "ellipse", "random_walk"])
+def test_a_start_without_density_is_refused(name, value):
+    target = Target(Density(2, lambda x: value), {}, 1)
+    with pytest.raises(BadInputError, match=r"log density at the start is .*initial\(\)"):
+        make_sampler(name).warm_up(target, stream(0))
+
+
+def test_separated_classes_are_refused():
+    features = np.vstack([np.ones(40), np.linspace(-1, 1, 40)]).T
+    shard = {"X": features, "y": (features[:, 1] > 0).astype(float)}
+    for model in (Logistic(2, np.inf), LogisticWithGradient(2, np.inf)):
+        with pytest.raises(ImproperError, match=r"beta\[1\].*40 rows.*separated.*proper prior"):
+            EllipseSampler().warm_up(Target(model, shard, 4), stream(0))
+        EllipseSampler(warns=False).warm_up(Target(type(model)(2, 2.0), shard, 4), stream(0))
+
+
+def test_fewer_rows_than_coefficients_are_refused(rng):
+    shard = {"X": rng.standard_normal((4, 6)), "y": np.array([0, 1, 1, 0.0])}
+    with pytest.raises(ImproperError, match=r"4 rows.*fewer rows than coefficients.*fewer shards"):
+        EllipseSampler().warm_up(Target(Logistic(6, np.inf), shard, 4), stream(0))
+    with pytest.raises(ImproperError, match="4 rows"):
+        EllipseSampler().warm_up(Target(Linear(6), shard, 4), stream(0))
+
+
+def test_a_column_that_repeats_another_is_refused():
+    rows = logistic_rows(100, 3)
+    rows["X"][:, 2] = 2 * rows["X"][:, 1]
+    with pytest.raises(ImproperError, match=r"no curvature|does not fall") as caught:
+        laplace_fit(Target(LogisticWithGradient(3, np.inf), rows, 1))
+    assert set(caught.value.along) == {"beta[1]", "beta[2]"}
+
+
+def test_a_coordinate_that_nothing_depends_on_is_named():
+    with pytest.raises(ImproperError, match=r"does not change, mostly along x\[1\]"):
+        laplace_fit(Target(Density(2, lambda x: -(x[0] ** 2)), {}, 1))
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENTS)
+def test_not_a_number_on_the_way_is_refused(name, seed):
+    target = Target(Density(1, lambda x: float(np.log(1.5 - x[0]) * 2 - x[0] ** 2)), {}, 1)
+    with pytest.raises(NotANumberError, match=r"log density is nan at x = .*-inf if the point"):
+        run(make_sampler(name), target, seed, 4000)
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENTS)
+def test_points_outside_the_support_are_never_drawn(name, seed):
+    def half_normal(x):
+        return float(-0.5 * (x[0] - 0.5) ** 2) if x[0] > 0 else -np.inf
+
+    draws, _ = run(make_sampler(name), Target(Density(1, half_normal, at=0.4), {}, 1), seed, 2000)
+    assert draws.min() > 0
+    assert draws.min() < 0.05
+
+
+def test_samplers_by_name():
+    assert [make_sampler(name).name for name in SAMPLERS] == list(SAMPLERS)
+    promised = {name: make_sampler(name).determinism for name in SAMPLERS}
+    assert {name for name, what in promised.items() if what == "exact"} == set(WITHOUT_GRADIENTS)
+    with pytest.raises(BadInputError, match="choose one of auto, ellipse"):
+        make_sampler("gibbs")
+    for name in SAMPLERS:
+        with pytest.raises(BadInputError, match="thin is 0"):
+            make_sampler(name, thin=0)
+
+
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_no_gradients_no_hamiltonian(name):
+    with pytest.raises(BadInputError, match="the model gives no gradients"):
+        make_sampler(name).warm_up(gaussian(MEAN, COV), stream(0))
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(MissingExtraError, match=r"no_such_library .*pip install quorate\[jax\]"):
+        load("no_such_library", "jax")
+
+
+# ---------------------------------------------------------------- Wrong shapes
+
+
+def test_a_good_shape_is_cheap_and_said_to_be(seed):
+    target = Target(LogisticWithGradient(6), logistic_rows(2000, 6), 4)
+    sampler = EllipseSampler()
+    before = sampler.warm_up(target, stream(seed))
+    draws, after = sampler.draw(target, before, stream(seed), 1000)
+    found = efficiency(draws, before, after)
+    assert 1 <= found.evaluations_per_draw < 1.7
+    assert 0.3 < found.ess_per_draw < 1.5
+    assert not found.is_poor
+
+
+def test_a_wrong_shape_is_warned_of_and_handed_to_nuts(seed):
+    rows = logistic_rows(60, 20)
+    with pytest.warns(WrongShapeWarning, match="evaluations per draw.*sampler='auto' or 'nuts'"):
+        EllipseSampler().warm_up(Target(LogisticInJax(20), rows, 8), stream(seed))
+    with pytest.warns(WrongShapeWarning, match=r"quorate\[jax\]"):
+        state = make_sampler("auto").warm_up(Target(Logistic(20), rows, 8), stream(seed))
+    assert not state["uses_nuts"]
+    auto = make_sampler("auto")
+    target = Target(LogisticInJax(20), rows, 8)
+    state = auto.warm_up(target, stream(seed))
+    assert state["uses_nuts"]
+    assert auto.chosen(state).name == "nuts"
+    draws, after = auto.draw(target, state, stream(seed), 300)
+    assert efficiency(draws, state, after).ess_per_draw > 0.3
+
+
+def test_divergences_are_counted_and_said(seed):
+    target, sampler = Target(LogisticInJax(4), logistic_rows(300, 4), 4), make_sampler("hmc")
+    state = sampler.warm_up(target, stream(seed))
+    assert state["divergences"] == 0
+    with pytest.warns(DivergenceWarning, match="50 of 50 trajectories diverged"):
+        _, after = sampler.draw(target, {**state, "step_size": np.array(1e3)}, stream(seed), 50)
+    assert after["divergences"] == 50
+
+
+def test_windows_of_adaptation_fill_warm_up():
+    assert window_ends(1000) == [175, 225, 325, 900]
+    for n in range(100, 1200, 7):
+        ends = window_ends(n)
+        assert ends == sorted(set(ends))
+        assert ends[-1] == n - round(0.1 * n)
+
+
+def test_random_walk_accepts_about_a_quarter(seed):
+    for shape in ("laplace", "identity"):
+        _, state = run(RandomWalkSampler(shape=shape), gaussian(MEAN, COV), seed, 2000)
+        assert 0.15 < state["accepted"] / 2000 < 0.45
