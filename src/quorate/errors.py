@@ -70,6 +70,12 @@ class WorkerFailedError(QuorateError):
         self.worker, self.shard, self.kind = worker, shard, kind
         self.message, self.traceback = message, traceback
 
+    @property
+    def is_bad_input(self) -> bool:
+        """Whether quorate itself refused the model or its rows, and says what to do."""
+        found = globals().get(self.kind)
+        return isinstance(found, type) and issubclass(found, QuorateError)
+
     def __str__(self) -> str:
         where = "" if self.shard is None else f" on shard {self.shard}"
         return f"worker {self.worker} failed{where} with {self.kind}: {self.message}"

@@ -18,6 +18,8 @@ class Commands(click.Group):
         try:
             return super().invoke(context)
         except WorkerFailedError as error:
+            if error.is_bad_input:
+                raise click.UsageError(str(error)) from None
             click.echo(error.traceback, err=True)
             click.echo(f"Error: {error}", err=True)
             context.exit(_FAILED)

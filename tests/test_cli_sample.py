@@ -1,0 +1,128 @@
+"""`quorate sample` and `quorate summary`, on real files and processes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from quorate.cli import main
+
+QUICK = ["--workers", "2", "--draws", "200", "--sampler", "ellipse"]
+MODEL = """
+from quorate.models import from_functions, Positive, Real
+import numpy as np
+
+def log_prior(p):
+    return -p["mu"] ** 2 / 200 - p["sigma"]
+
+def log_likelihood(p, shard):
+    z = (shard["y"] - p["mu"]) / p["sigma"]
+    return -0.5 * np.sum(z**2) - len(z) * np.log(p["sigma"])
+
+def explode(p, shard):
+    raise RuntimeError("boom")
+
+parameters = {"mu": Real(), "sigma": Positive()}
+model = from_functions(log_prior, log_likelihood, parameters)
+broken = from_functions(log_prior, explode, parameters)
+"""
+
+
+def quorate(*arguments):
+    return CliRunner().invoke(main, list(map(str, arguments)), catch_exceptions=False)
+
+
+@pytest.fixture
+def table(tmp_path, rng):
+    n = 600
+    frame = pd.DataFrame({"x": rng.normal(size=n), "kind": rng.choice(["a", "b"], n)})
+    frame["y"] = 2 * frame["x"] + (frame["kind"] == "b") + rng.normal(size=n)
+    frame["same"] = 1.0
+    path = tmp_path / "table.parquet"
+    frame.to_parquet(path)
+    return path
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(MODEL)
+    return path
+
+
+def test_a_formula_needs_no_code(table, tmp_path):
+    run = tmp_path / "run"
+    result = quorate("sample", "--formula", "y ~ x + kind", table, *QUICK, "--run-dir", run)
+    assert result.exit_code == 0
+    for name in ("Intercept", "x", "kind[T.b]", "sigma"):
+        assert name in result.stdout
+    again = quorate("summary", run)
+    assert again.exit_code == 0
+    assert "kind[T.b]" in again.stdout
+    with np.load(run / "draws.npz") as draws:
+        assert draws["sigma"].shape == (200,)
+        assert abs(draws["x"].mean() - 2) < 0.3
+
+
+def test_a_model_from_a_file(program, table):
+    result = quorate("sample", f"{program}:model", table, *QUICK, "--scheme", "cmc")
+    assert result.exit_code == 2  # the table has a column of strings
+    assert "kind" in result.stderr
+
+
+def test_a_model_from_a_file_and_numbers(program, tmp_path, rng):
+    path = tmp_path / "numbers.csv"
+    pd.DataFrame({"y": rng.normal(3.0, 2.0, size=500)}).to_csv(path, index=False)
+    result = quorate("sample", f"{program}:model", path, *QUICK)
+    assert result.exit_code == 0
+    assert "mu" in result.stdout
+
+
+def test_a_model_that_raises_is_told_with_its_shard(program, tmp_path, rng):
+    path = tmp_path / "numbers.csv"
+    pd.DataFrame({"y": rng.normal(size=50)}).to_csv(path, index=False)
+    result = quorate("sample", f"{program}:broken", path, *QUICK)
+    assert result.exit_code == 2
+    assert "boom" in result.stderr
+    assert "shard" in result.stderr
+
+
+def test_a_run_that_is_stopped_early_says_so(table):
+    arguments = [
+        "--workers",
+        "2",
+        "--draws",
+        "100000000",
+        "--max-time",
+        "6",
+        "--sampler",
+        "ellipse",
+    ]
+    result = quorate("sample", "--formula", "y ~ x", table, *arguments)
+    assert result.exit_code == 3
+    assert "time is up" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--formula", "y ~ nothing"], "nothing"),
+        (["--formula", "y ~ same"], "same"),
+        (["--formula", "kind ~ x"], "kind"),
+        (["--formula", "y ~ x", "--family", "magic"], "family"),
+        (["--formula", "y ~ x", "--workers", "601"], "601"),
+        (["--formula", "y ~ x", "--straggle", "slow"], "pareto"),
+        (["--formula", "y ~ x", "--scheme", "coded"], "ridge"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, table):
+    result = quorate("sample", table, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_folder_without_a_run(tmp_path):
+    result = quorate("summary", tmp_path)
+    assert result.exit_code == 2
+    assert "no finished run" in result.stderr
