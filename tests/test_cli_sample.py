@@ -1,5 +1,7 @@
 """`quorate sample` and `quorate summary`, on real files and processes."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,6 +28,12 @@ parameters = {"mu": Real(), "sigma": Positive()}
 model = from_functions(log_prior, log_likelihood, parameters)
 broken = from_functions(log_prior, explode, parameters)
 """
+
+
+@pytest.fixture(autouse=True)
+def _path_of_our_own(monkeypatch):
+    """Models of files add their folder to the path."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 def quorate(*arguments):
@@ -120,6 +128,29 @@ def test_mistakes_are_one_line(arguments, message, table):
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_run_without_a_draw_has_failed(table):
+    arguments = ["--formula", "y ~ x", "--workers", "2", "--max-time", "0.001"]
+    result = quorate("sample", table, *arguments)
+    assert result.exit_code == 4
+    assert "No draws: time is up" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [("1 +", "x", "SyntaxError"), ("model = 7", "model", "no dim"), ("", "model", "has no model")],
+)
+def test_files_that_hold_no_model(content, name, message, tmp_path, table):
+    (tmp_path / "json.py").write_text(content)  # not to be taken for the library of that name
+    result = quorate("sample", f"{tmp_path / 'json.py'}:{name}", table, "--columns", "x", *QUICK)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_columns_leave_others_out(program, table):
+    result = quorate("sample", f"{program}:model", table, *QUICK, "--columns", "y")
+    assert result.exit_code == 0
 
 
 def test_a_folder_without_a_run(tmp_path):

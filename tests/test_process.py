@@ -5,6 +5,8 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from scipy.stats import norm
 
 import quorate
 from assertions import FALSE_FAIL_RATE
-from quorate.errors import BadInputError, WorkerFailedError
+from quorate.errors import BadInputError, WorkerFailedError, WrongShapeWarning
 from quorate.ess import mean_ess
 from quorate.shards import ShardSet
 
@@ -46,6 +48,20 @@ class TalkativeModel(MeanModel):
     def log_likelihood(self, x, shard):
         print("hello", flush=True)  # noqa: T201
         return super().log_likelihood(x, shard)
+
+
+class BananaModel(MeanModel):
+    """A shape that is wrong for `ellipse`, which says so in the worker."""
+
+    def log_likelihood(self, x, shard):
+        return float(-0.5 * x[0] ** 2 - 50 * (x[1] - 3 * x[0] ** 2) ** 2)
+
+
+class LockedModel(MeanModel):
+    """Cannot be sent to another process."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
 
 
 class BrokenModel(MeanModel):
@@ -130,6 +146,38 @@ def test_what_user_code_raises_is_told(rows, tmp_path):
     assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
 
 
+def test_what_a_sampler_warns_of_in_a_worker_is_passed_on(rows, tmp_path):
+    with pytest.warns(WrongShapeWarning, match=r"shard \d, worker \d"):
+        sample(rows, tmp_path, BananaModel(), workers=2, draws=20)
+
+
+def test_a_run_without_a_single_draw_is_a_result_too(rows, tmp_path):
+    result = sample(rows, tmp_path, max_time=1e-3)
+    assert result.stopped == "time is up"
+    assert result.unconstrained.shape == (0, 2)
+    assert result.summary_rows() == {}
+    assert all(draws.shape == (0, 2) for draws in result.shard_draws)
+    assert "0 draws" in repr(result)
+
+
+def test_one_worker_needs_no_word_about_redundancy(rows, tmp_path):
+    assert sample(rows, tmp_path, workers=1, draws=30).redundancy == 1
+
+
+def test_coded_runs_where_it_is_told_the_scale(rows, tmp_path):
+    options = {"redundancy": 2, "draws": 200, "cov_ridge": 1e-4, "precision_ridge": 1.0}
+    result = sample(rows, tmp_path, scheme="coded", **options)
+    assert result.unconstrained.shape == (200, 2)
+    assert result.shard_draws == ()
+
+
+def test_a_folder_of_our_own_goes_when_a_run_breaks(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(BadInputError, match="picklable"):
+        quorate.sample(LockedModel(), rows, workers=2)
+    assert not list(tmp_path.iterdir())
+
+
 def test_draws_in_the_form_of_arviz(rows, tmp_path):
     result = sample(rows, tmp_path, draws=60)
     posterior = result.posterior["posterior"]
@@ -210,6 +258,9 @@ def test_ctrl_c_keeps_what_is_there(script):
         ({"scheme": "magic"}, "cmc, grouped, coded"),
         ({"sampler": "magic"}, "ellipse"),
         ({"max_time": 0.0}, "above 0"),
+        ({"target_ess": -1}, "above 0"),
+        ({"draws": 2.5}, "at least one"),
+        ({"model": 7}, "quorate.models"),
         ({"slow": "3x2", "dead": "2"}, "only 4"),
         ({"straggle": 0.5}, "above 1"),
         ({"scheme": "coded"}, "ridge"),

@@ -1,5 +1,6 @@
 """What people call to draw from a posterior: `sample`."""
 
+import shutil
 import signal
 import tempfile
 import threading
@@ -36,7 +37,7 @@ def sample(
     data: object,
     *,
     workers: int = 8,
-    redundancy: int = 2,
+    redundancy: int | None = None,
     scheme: str = "grouped",
     draws: int = 2000,
     seed: int = 1,
@@ -69,7 +70,8 @@ def sample(
         Arrays by name, a pandas, polars or Arrow table, or Parquet files; rows are cut into as many
         shards as there are workers.
     workers, redundancy, scheme
-        K, r and one of `cmc`, `grouped`, `coded`. There may be more workers than cores.
+        K, r and one of `cmc`, `grouped`, `coded`. r is 2 by default, 1 where there is one worker.
+        There may be more workers than cores.
     draws
         Global draws to get.
     sampler, thin
@@ -89,8 +91,8 @@ def sample(
     watch
         Called with seconds and global draws whenever there are more of them.
     """
-    require(draws >= 1, "draws", draws, "ask for at least one")
-    require(max_time is None or max_time > 0, "max_time", max_time, "it must be above 0")
+    redundancy = min(2, workers) if redundancy is None else redundancy
+    _check(model, draws, max_time, target_ess)
     if scheme == "coded":
         require(
             cov_ridge > 0,
@@ -98,33 +100,22 @@ def sample(
             cov_ridge,
             "coded draws need one in units of the posterior's variances, say a hundredth of them",
         )
-    folder = Path(run_dir) if run_dir is not None else Path(tempfile.mkdtemp(prefix="quorate-"))
-    make = scheme_maker(scheme, workers, redundancy, model.dim, cov_ridge, precision_ridge, code)
+    made = scheme_maker(scheme, workers, redundancy, model.dim, cov_ridge, precision_ridge, code)()
+    method = make_sampler(sampler, thin=thin)
     handicaps = _handicaps(workers, slow, dead, straggle)
-    write_shards(
-        data, workers, folder / "shards", seed=seed, by=by, columns=columns, transform=transform
-    )
-    made = make()
-    job = Job(
-        model,
-        make_sampler(sampler, thin=thin),
-        made.worker_side,
-        str(folder / "shards"),
-        workers,
-        seed,
-    )
     coordinator = Coordinator(made, draws, queue_depth=2)
     stopping = Stopping(coordinator, model.dim, max_time, target_ess)
-    engine = process.ProcessEngine(job, workers, folder / "logs", handicaps)
-    try:
-        with stopping.on_signals():
+    with stopping.on_signals(), _folder(run_dir) as folder:
+        shards = write_shards(
+            data, workers, folder / "shards", seed=seed, by=by, columns=columns, transform=transform
+        )
+        job = Job(model, method, made.worker_side, str(shards.folder), workers, seed)
+        with process.ProcessEngine(job, workers, folder / "logs", handicaps) as engine:
             timeline = process.run(coordinator, engine, stopping.asked, watch)
-    finally:
-        engine.close()
     return Result(
         model=model,
         unconstrained=made.global_draws()[:draws].reshape(-1, model.dim),
-        shard_draws=_shard_draws(made),
+        shard_draws=_shard_draws(made, model.dim),
         timeline=timeline,
         scheme=scheme,
         workers=workers,
@@ -133,6 +124,34 @@ def sample(
         stopped=stopping.reason or ("done" if timeline.finished else "workers lost"),
         run_dir=str(folder),
     )
+
+
+def _check(model: Model, draws: int, max_time: float | None, target_ess: float | None) -> None:
+    needed = ("dim", "names", "initial", "log_prior", "log_likelihood", "constrain")
+    lacking = [name for name in needed if not hasattr(model, name)]
+    require(
+        not lacking,
+        "model",
+        type(model).__name__,
+        f"it has no {', '.join(lacking)}: get one from quorate.models",
+    )
+    require(isinstance(draws, int) and draws >= 1, "draws", draws, "ask for at least one")
+    require(max_time is None or max_time > 0, "max_time", max_time, "it must be above 0")
+    require(target_ess is None or target_ess > 0, "target_ess", target_ess, "it must be above 0")
+
+
+@contextmanager
+def _folder(run_dir: str | Path | None) -> Iterator[Path]:
+    """The run's folder; one of our own making goes again if the run breaks."""
+    if run_dir is not None:
+        yield Path(run_dir)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="quorate-"))
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 class Stopping:
@@ -210,12 +229,12 @@ def _handicaps(
     }
 
 
-def _shard_draws(scheme: Scheme) -> tuple[Array, ...]:
+def _shard_draws(scheme: Scheme, dim: int) -> tuple[Array, ...]:
     if not isinstance(scheme, CMC | GroupedCMC):
         return ()
     ledger = scheme.ledger
     return tuple(
-        ledger.batches(cell)[:, i]
+        ledger.batches(cell)[:, i] if ledger.n_received[cell] else np.empty((0, dim))
         for cell, shards in enumerate(ledger.cells)
         for i in range(len(shards))
     )

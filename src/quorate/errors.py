@@ -173,3 +173,11 @@ def require(holds: bool, name: str, received: object, way_out: str) -> None:
     """Raise `BadInputError` unless `holds`."""
     if not holds:
         raise BadInputError(name, received, way_out)
+
+
+def warning_named(name: str) -> type[QuorateWarning]:
+    """The warning of this name, as a worker process tells it."""
+    found = globals().get(name)
+    if isinstance(found, type) and issubclass(found, QuorateWarning):
+        return found
+    return QuorateWarning

@@ -12,6 +12,7 @@ from quorate._types import Array
 from quorate.engines.timeline import Timeline
 from quorate.errors import named_workers, require
 from quorate.ess import bulk_ess, split_rhat
+from quorate.extras import load
 from quorate.model import Model
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 
 _SUMMARY = "summary.json"
+_FEWEST = 4
+_TELLING = 10  # blocks of the others before one is called slow
 
 
 def load_summary(run_dir: Path) -> dict[str, dict[str, float]]:
@@ -135,7 +138,9 @@ class Result:
         return pd.DataFrame.from_dict(self.summary_rows(), orient="index")
 
     def summary_rows(self) -> dict[str, dict[str, float]]:
-        """What `summary` tells, by name."""
+        """What `summary` tells, by name; nothing of fewer draws than have a spread."""
+        if self.n_draws < _FEWEST:
+            return {}
         return {name: self._row(values) for name, values in self.scalars()}
 
     def save(self) -> None:
@@ -169,6 +174,7 @@ class Result:
 
     def to_netcdf(self, path: str) -> None:
         """Write `posterior` to a NetCDF file that ArviZ reads."""
+        load("h5netcdf", "netcdf")
         self.posterior.to_netcdf(path)
 
     def __repr__(self) -> str:
@@ -179,7 +185,8 @@ class Result:
             story += f"; lost {named_workers(self.lost)}"
         blocks = self.blocks_of_workers()
         slowest = int(np.argmin(blocks))
-        if blocks[slowest] < np.median(blocks) / 2:
+        others = np.median(np.delete(blocks, slowest)) if self.workers > 1 else 0
+        if others >= _TELLING and blocks[slowest] < others / 4:
             story += f"; worker {slowest} was slow: {blocks[slowest]} blocks"
-            story += f", where others sent {int(np.median(blocks))}"
+            story += f", where others sent {others:.0f}"
         return f"<Result: {story}>"

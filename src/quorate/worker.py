@@ -1,6 +1,6 @@
 """A worker process: holds shards, draws from their subposteriors, and streams blocks.
 
-Started as `python -m quorate.worker` by an engine that speaks `quorate.frames` over its standard
+Started by an engine that speaks `quorate.frames` over its standard
 input and output. It ends when its input does, so it never outlives its coordinator.
 """
 
@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from quorate._types import Array
+from quorate.errors import BadInputError, QuorateWarning
 from quorate.frames import Frame, read_frame, write_frame
 from quorate.messages import Block, Task
 from quorate.model import Model
@@ -147,6 +149,7 @@ def _serve(frames: "queue.SimpleQueue[Frame]", replies: BinaryIO) -> None:
     worker: Worker | None = None
     try:
         worker = _set_up(frames.get())
+        _tell_warnings(worker, replies)
         write_frame(replies, Frame("ready"))
         while True:
             _perform(worker, frames.get(), replies)
@@ -169,6 +172,21 @@ def _set_up(frame: Frame) -> Worker:
     return Worker(job, Handicap(**frame.fields["handicap"]))
 
 
+def _tell_warnings(worker: Worker, replies: BinaryIO) -> None:
+    """Send our own warnings to the coordinator; others go to the log."""
+    to_log = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, QuorateWarning):
+            fields = {"category": category.__name__, "message": str(message)}
+            write_frame(replies, Frame("warning", {**fields, "shard": worker.chains.at_work_on}))
+        else:
+            to_log(message, category, *where, **more)
+
+    warnings.showwarning = show
+    warnings.simplefilter("always", QuorateWarning)
+
+
 def _perform(worker: Worker, frame: Frame, replies: BinaryIO) -> None:
     task = Task(**{**frame.fields, "shards": tuple(frame.fields["shards"])})
     for block in worker.blocks(task):
@@ -181,15 +199,21 @@ def setup_frame(job: Job, handicap: Handicap) -> Frame:
     import cloudpickle
 
     fields = {name: getattr(job, name) for name in Job.__dataclass_fields__}
-    packed = np.frombuffer(cloudpickle.dumps(fields), dtype=np.uint8)
+    try:
+        packed = np.frombuffer(cloudpickle.dumps(fields), dtype=np.uint8)
+    except Exception as error:
+        way_out = f"it cannot be sent to workers ({error}): it must be picklable"
+        raise BadInputError("model", type(job.model).__name__, way_out) from None
     return Frame("setup", {"handicap": asdict(handicap)}, {"job": packed})
 
 
 def _listen(commands: BinaryIO, frames: "queue.SimpleQueue[Frame]") -> None:
     """Pass frames on; at the end of the input the coordinator is gone, and so are we."""
-    while (frame := read_frame(commands)) is not None:
-        frames.put(frame)
-    os._exit(0)
+    try:
+        while (frame := read_frame(commands)) is not None:
+            frames.put(frame)
+    finally:  # also where a frame makes no sense: nobody would ever speak to us again
+        os._exit(0)
 
 
 def _take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -198,7 +222,3 @@ def _take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     return commands, replies
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,19 @@
 """`quorate sample` and `quorate summary`."""
 
-import importlib
+import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
+import cloudpickle
 from rich.table import Table
 from rich.text import Text
 
 from quorate.api import sample
 from quorate.cli.console import Patience, err, out
+from quorate.coding import CODES
 from quorate.errors import BadInputError, require
 from quorate.model import Model
 from quorate.models import linear, logistic, negative_binomial, poisson
@@ -21,6 +24,7 @@ from quorate.schemes import SCHEMES
 from quorate.tables import open_table
 
 _STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it
+_FAILED = 4  # exit code of a run that has none
 
 
 @click.command("sample")
@@ -34,7 +38,7 @@ _STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it
     help="With --formula.",
 )
 @click.option("--workers", type=int, default=8, show_default=True, metavar="K")
-@click.option("--redundancy", type=int, default=2, show_default=True, metavar="R")
+@click.option("--redundancy", type=int, metavar="R", help="[default: 2, or 1 for one worker]")
 @click.option("--scheme", default="grouped", show_default=True, metavar="|".join(SCHEMES))
 @click.option("--draws", type=int, default=2000, show_default=True, metavar="L")
 @click.option("--sampler", default="auto", show_default=True, metavar="|".join(SAMPLERS))
@@ -42,16 +46,26 @@ _STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it
 @click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this time.")
 @click.option("--target-ess", type=float, metavar="N", help="Stop at so many effective draws.")
 @click.option("--seed", type=int, default=1, show_default=True, metavar="N")
+@click.option("--by", default="shuffle", show_default=True, metavar="shuffle|files|stratify:COLUMN")
+@click.option("--columns", metavar="A,B,…", help="Columns of the data that the model reads.")
+@click.option("--cov-ridge", type=float, default=0.0, show_default=True, metavar="X")
+@click.option("--precision-ridge", type=float, metavar="Y", help="Of the coded scheme.")
+@click.option("--code", default="grouped", show_default=True, metavar="|".join(CODES))
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
 @click.option("--slow", metavar="NxF", help="Make N workers F times slower, on purpose.")
 @click.option("--dead", metavar="N[@B]", help="End N workers, after B blocks, on purpose.")
 @click.option("--straggle", metavar="pareto:TAIL", help="Delay blocks by random factors.")
 def sample_command(
-    what: tuple[str, ...], formula: str | None, family: str, straggle: str | None, **options: Any
+    what: tuple[str, ...],
+    formula: str | None,
+    family: str,
+    straggle: str | None,
+    columns: str | None,
+    **options: Any,
 ) -> None:
     """Draw from the posterior of a model on the processes of this machine."""
     tail = _tail_index(straggle)
-    reading: dict[str, Any] = {}
+    reading: dict[str, Any] = {"columns": columns.split(",") if columns else None}
     if formula is None:
         require(len(what) >= 2, "arguments", " ".join(what), "give MODEL.py:NAME and then data")
         model, files = _load(what[0]), list(what[1:])
@@ -68,6 +82,9 @@ def sample_command(
             **options,
             watch=lambda _, n_draws: patience.report(n_draws, total),
         )
+    if not result.n_draws:
+        err.print(f"No draws: {result.stopped} before there was one of every shard.")
+        raise SystemExit(_FAILED)
     result.save()
     out.print(_table(result.summary_rows()))
     out.print(repr(result)[1:-1], soft_wrap=True)
@@ -99,8 +116,19 @@ def _load(spec: str) -> Model:
     file, _, name = spec.rpartition(":")
     path = Path(file)
     require(path.is_file(), "model", spec, "write MODEL.py:NAME, a file and a name in it")
-    sys.path.insert(0, str(path.parent.resolve()))
-    module = importlib.import_module(path.stem)
+    module_name = re.sub(r"\W", "_", f"model_file_{path.resolve()}")  # no library has this one
+    found = importlib.util.spec_from_file_location(module_name, path)
+    require(found is not None, "model", spec, "the file must end in .py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.path.append(str(path.parent.resolve()))  # last: a file there must not hide a library
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        way_out = f"the file cannot be run ({type(error).__name__}: {error})"
+        raise BadInputError("model", spec, way_out) from None
+    cloudpickle.register_pickle_by_value(sys.modules.setdefault(module.__name__, module))
     require(hasattr(module, name), "model", spec, f"{file} has no {name}")
     model: Model = getattr(module, name)
     return model

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import BinaryIO, cast
 
 from quorate.coordinator import Coordinator
 from quorate.engines.timeline import Timeline
-from quorate.errors import WorkerFailedError
+from quorate.errors import WorkerFailedError, warning_named
 from quorate.frames import Frame, read_frame, write_frame
 from quorate.messages import (
     Block,
@@ -60,17 +61,28 @@ class ProcessEngine:
         self._frames: queue.SimpleQueue[tuple[int, Frame | None]] = queue.SimpleQueue()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._readers: list[threading.Thread] = []
+        self._warned: set[tuple[int | None, str]] = set()
         logs.mkdir(parents=True, exist_ok=True)
         setup = {handicap: setup_frame(job, handicap) for handicap in (handicaps or {}).values()}
         plain = setup_frame(job, Handicap())
-        for worker in range(n_workers):
-            frame = setup[handicaps[worker]] if handicaps and worker in handicaps else plain
-            self._start(worker, frame, logs / f"worker-{worker}.log")
+        try:
+            for worker in range(n_workers):
+                frame = setup[handicaps[worker]] if handicaps and worker in handicaps else plain
+                self._start(worker, frame, logs / f"worker-{worker}.log")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "ProcessEngine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _start(self, worker: int, setup: Frame, log: Path) -> None:
         with log.open("wb") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "quorate.worker"],
+                [sys.executable, "-c", "from quorate.worker import main; main()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -114,12 +126,19 @@ class ProcessEngine:
             return WorkerJoined(worker)
         if frame.kind == "failed":
             raise WorkerFailedError(worker, **frame.fields)
+        if frame.kind == "warning":
+            self._warn(worker, **frame.fields)
+            return None
         task = Task(**{**frame.fields["task"], "shards": tuple(frame.fields["task"]["shards"])})
         return Block(task, frame.fields["first_draw"], frame.arrays["payload"])
 
-    def kill(self, worker: int) -> None:
-        """End a worker at once."""
-        self._processes[worker].kill()
+    def _warn(self, worker: int, category: str, message: str, shard: int | None) -> None:
+        """Pass on what a worker warns of, once for each shard."""
+        if (shard, message) not in self._warned:
+            self._warned.add((shard, message))
+            warnings.warn(
+                f"shard {shard}, worker {worker}: {message}", warning_named(category), stacklevel=2
+            )
 
     def close(self) -> None:
         """End all workers: by themselves if they can, and for sure."""

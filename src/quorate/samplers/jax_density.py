@@ -91,8 +91,12 @@ def _called_back(target: Target) -> Callable[[Any], Any]:
     )
 
     def in_numpy(x: Any) -> tuple[Array, Array]:
-        with np.errstate(all="ignore"):
-            value, gradient = target.log_density_and_gradient(np.asarray(x, dtype=np.float64))
+        """Where a trajectory has gone too far for the model to follow, the density is 0."""
+        try:
+            with np.errstate(all="ignore"):
+                value, gradient = target.log_density_and_gradient(np.asarray(x, dtype=np.float64))
+        except BadInputError:
+            value, gradient = -np.inf, np.zeros(target.dim)
         return np.asarray(value, dtype=np.float64), np.asarray(gradient, dtype=np.float64)
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]
