@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.errors import BadInputError, require
+from quorate.extras import load
 
 Columns = dict[str, NDArray[Any]]
 BATCH_BYTES = 1 << 25  # of a batch, about; whole numbers of rows, at least one
@@ -83,7 +83,7 @@ class Files:
 
     def _schema(self, names: Sequence[str]) -> Any:
         """The types of the named columns, such that all files fit."""
-        arrow = _arrow("pyarrow")
+        arrow = load("pyarrow", "data")
         for path, schema in zip(self.paths, self.schemas, strict=True):
             lacking = [name for name in names if name not in schema.names]
             way_out = f"{path} lacks it and other files do not: leave it out by `columns`"
@@ -104,21 +104,12 @@ def _is(path: Path, endings: tuple[str, ...]) -> bool:
     return path.name.lower().endswith(endings)
 
 
-def _arrow(module: str) -> Any:
-    """pyarrow, or a module of it, once it is needed."""
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        way_out = "Parquet and CSV files need pyarrow: pip install 'quorate[data]'"
-        raise BadInputError("data", "a file", way_out) from error
-
-
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """pyarrow's complaints, with the file they are about."""
     try:
         yield
-    except (_arrow("pyarrow").ArrowException, OSError) as error:
+    except (load("pyarrow", "data").ArrowException, OSError) as error:
         message = str(error).partition("\n")[0]
         raise BadInputError("data", str(path), f"cannot be read: {message}") from error
 
@@ -127,23 +118,23 @@ def _look_into(path: Path) -> tuple[Any, int]:
     """Its schema, and how many rows it has."""
     with _reading(path):
         if _is(path, _PARQUET):
-            with _arrow("pyarrow.parquet").ParquetFile(path) as file:
+            with load("pyarrow.parquet", "data").ParquetFile(path) as file:
                 return file.schema_arrow, file.metadata.num_rows
-        with _arrow("pyarrow.csv").open_csv(path) as reader:
+        with load("pyarrow.csv", "data").open_csv(path) as reader:
             return reader.schema, sum(batch.num_rows for batch in reader)
 
 
 def _record_batches(path: Path, schema: Any) -> Iterator[Any]:
     if _is(path, _PARQUET):
-        is_number = _arrow("pyarrow.types").is_primitive
+        is_number = load("pyarrow.types", "data").is_primitive
         row_bytes = sum(8 if is_number(field.type) else STRING_BYTES for field in schema)
         step = max(1, BATCH_BYTES // row_bytes)
-        parquet = _arrow("pyarrow.parquet")
+        parquet = load("pyarrow.parquet", "data")
         # By default pyarrow reads ahead, and a file as large as memory ends up in memory.
         with parquet.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False) as file:
             yield from file.iter_batches(step, columns=schema.names)
     else:
-        csv = _arrow("pyarrow.csv")
+        csv = load("pyarrow.csv", "data")
         convert = csv.ConvertOptions(include_columns=schema.names, column_types=schema)
         read = csv.ReadOptions(block_size=BATCH_BYTES)
         with csv.open_csv(path, read_options=read, convert_options=convert) as reader:
@@ -152,7 +143,7 @@ def _record_batches(path: Path, schema: Any) -> Iterator[Any]:
 
 def arrow_to_numpy(values: Any) -> NDArray[Any]:
     """Of an Array or ChunkedArray. What is missing becomes NaN, or None among strings."""
-    types = _arrow("pyarrow.types")
+    types = load("pyarrow.types", "data")
     if hasattr(values, "combine_chunks"):
         values = values.combine_chunks()
     if types.is_dictionary(values.type):
