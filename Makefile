@@ -35,16 +35,16 @@ clean:
 
 # What is installed, from least to most; a stamp for each.
 install = $(PYTHON) -m venv .venv && \
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(1)]' && touch $@
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.$(1)' && touch $@
 
 .venv/.core: pyproject.toml constraints.txt
 	$(call install,)
 
 .venv/.flights: pyproject.toml constraints.txt
-	$(call install,flights)
+	$(call install,[flights])
 
 .venv/.installed: pyproject.toml constraints.txt
-	$(call install,dev)
+	$(call install,[dev])
 
 .venv/.installed-docs: pyproject.toml constraints.txt
-	$(call install,docs)
+	$(call install,[docs])
