@@ -1,6 +1,7 @@
 """What a run gives: draws by name, how far they go, and what happened on the way."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,7 +83,8 @@ class Result:
 
     def blocks_of_workers(self) -> list[int]:
         """How many blocks each worker sent."""
-        return np.bincount(self.timeline.block_workers, minlength=self.workers).tolist()  # type: ignore[no-any-return]
+        counts = Counter(self.timeline.block_workers)
+        return [counts[worker] for worker in range(self.workers)]
 
     def seconds_alone(self) -> list[float]:
         """How long each worker would take for as many draws of one shard, at the speed it had.
