@@ -1,7 +1,8 @@
 """The coordinator: the pure state machine between a scheme and an engine.
 
 It is told events and says commands. It never blocks and never looks at a clock, so the same
-coordinator runs in virtual time, on processes and on a cluster.
+coordinator runs in virtual time, on processes and on a cluster. What becomes of workers that die,
+hang or lie is for the `supervisor` to say, which stands before it where workers are real.
 """
 
 from quorate.errors import require
@@ -11,6 +12,7 @@ from quorate.messages import (
     Event,
     Release,
     Stop,
+    Task,
     WorkerJoined,
     WorkerLost,
 )
@@ -37,6 +39,7 @@ class Coordinator:
         self.n_global = 0
         self.lost: set[int] = set()
         self._queue_depth = queue_depth
+        self._idle: set[int] = set()  # there is nothing for them to do, for now
 
     def handle(self, event: Event) -> list[Command]:
         """Take one event in; say what is to be done. Never blocks, never looks at a clock."""
@@ -47,6 +50,13 @@ class Coordinator:
         if isinstance(event, WorkerLost):
             return self._lost(event.worker)
         return [Stop(finished=self.n_draws is None)]
+
+    def take_back(self, worker: int) -> list[Command]:
+        """Forget what a worker was doing: it will not come. Others may have to do it."""
+        self.scheme.take_back(worker)
+        self._idle.discard(worker)
+        waiting, self._idle = self._idle, set()
+        return [task for idle in sorted(waiting) for task in self._tasks(idle, 1)]
 
     def _received(self, block: Block) -> list[Command]:
         released: list[Command] = []
@@ -59,17 +69,27 @@ class Coordinator:
         task = block.task
         if block.first_draw + len(block.payload) < task.first_draw + task.n_draws:
             return released  # the worker has more to do
-        more = self.scheme.next_task(task.worker, self.n_draws)
-        return released if more is None else [*released, more]
+        return [*released, *self._tasks(task.worker, 1)]
 
     def _joined(self, worker: int) -> list[Command]:
-        tasks = [self.scheme.next_task(worker, self.n_draws) for _ in range(self._queue_depth)]
-        return [task for task in tasks if task is not None]
+        self.lost.discard(worker)
+        return list(self._tasks(worker, self._queue_depth))
+
+    def _tasks(self, worker: int, n_tasks: int) -> list[Task]:
+        tasks = []
+        for _ in range(n_tasks):
+            task = self.scheme.next_task(worker, self.n_draws)
+            if task is None:
+                self._idle.add(worker)
+                break
+            tasks.append(task)
+        return tasks
 
     def _lost(self, worker: int) -> list[Command]:
         """Stop if what was asked for is out of reach; an open-ended run takes what it can get."""
         self.lost.add(worker)
+        more = self.take_back(worker)
         alive = set(range(self.scheme.allocation.n_workers)) - self.lost
         if self.n_draws is None or self.scheme.can_reach(self.n_draws, alive):
-            return []
+            return more
         return [Stop(finished=False)]

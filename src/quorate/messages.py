@@ -4,9 +4,16 @@ Named tuples rather than frozen dataclasses: as immutable, a third of the cost t
 simulated experiment makes a million of them.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from quorate._types import CodedArray
+
+Arrays = Mapping[str, NDArray[Any]]
+NOTHING: Arrays = MappingProxyType({})
 
 # ---------------------------------------------------------------- commands
 
@@ -23,6 +30,7 @@ class Task(NamedTuple):
     chain: int  # holders of a shard on the same chain draw the same values
     first_draw: int  # l - 1
     n_draws: int
+    start: Arrays | None = None  # where the chains stand; None to warm up, or to go on
 
 
 class Release(NamedTuple):
@@ -31,13 +39,34 @@ class Release(NamedTuple):
     n_global: int
 
 
+class Start(NamedTuple):
+    """Worker `worker` is to be started, for the `attempt`-th time after the first."""
+
+    worker: int
+    attempt: int
+
+
+class Kill(NamedTuple):
+    """Worker `worker` is to be ended at once, if there is anything left of it."""
+
+    worker: int
+
+
+class Note(NamedTuple):
+    """Something happened to a worker that people will want to know."""
+
+    worker: int
+    what: str  # lost, failed, silent, refused, restarted, retired
+    details: str
+
+
 class Stop(NamedTuple):
     """There is nothing more to do. `finished`: all that was asked for is there."""
 
     finished: bool
 
 
-Command = Task | Release | Stop
+Command = Task | Release | Start | Kill | Note | Stop
 
 # ---------------------------------------------------------------- events
 
@@ -53,6 +82,8 @@ class Block(NamedTuple):
     task: Task
     first_draw: int
     payload: CodedArray
+    extras: Arrays = NOTHING  # what else its scheme sends, by name
+    state: Arrays = NOTHING  # what has changed of all that a worker needs to go on from here
 
 
 class WorkerJoined(NamedTuple):
@@ -65,10 +96,25 @@ class WorkerLost(NamedTuple):
     """A worker is gone, with whatever it was doing."""
 
     worker: int
+    why: str = "ended"
+
+
+class WorkerFailed(NamedTuple):
+    """Code of the model or the sampler raised an error in a worker, which ends with it."""
+
+    worker: int
+    shard: int | None
+    kind: str
+    message: str
+    traceback: str
+
+
+class Tick(NamedTuple):
+    """Time has passed."""
 
 
 class DeadlinePassed(NamedTuple):
     """The time that was given is over."""
 
 
-Event = Block | WorkerJoined | WorkerLost | DeadlinePassed
+Event = Block | WorkerJoined | WorkerLost | WorkerFailed | Tick | DeadlinePassed

@@ -48,6 +48,9 @@ class Scheme(Protocol):
     def receive(self, block: Block) -> int:
         """Take a block in. Returns how many global draws there are now, L(t)."""
 
+    def take_back(self, worker: int) -> None:
+        """What `worker` was asked for and has not sent is not under way any more."""
+
     def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
         """Whether `n_draws` global draws can be had from these workers and what was received."""
 

@@ -10,6 +10,7 @@ class BatchCounter:
     """Asks each worker for batches 0, 1, 2, … of all the shards it holds."""
 
     def __init__(self, allocation: Allocation) -> None:
+        self.n_received = [0] * allocation.n_workers  # of each worker, for its scheme to count
         self._n_assigned = [0] * allocation.n_workers
         self._held = allocation.held
 
@@ -24,3 +25,7 @@ class BatchCounter:
         first = self._n_assigned[worker]
         self._n_assigned[worker] = first + n_more
         return Task(worker, self._held[worker], chain, first, n_more)
+
+    def take_back(self, worker: int) -> None:
+        """Ask again for what `worker` was asked for and has not sent."""
+        self._n_assigned[worker] = self.n_received[worker]

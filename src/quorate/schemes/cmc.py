@@ -58,7 +58,11 @@ class CMC:
         return self._batches.up_to(n_draws, worker, self.chain_of(worker))
 
     def receive(self, block: Block) -> int:
+        self._batches.n_received[block.task.worker] += len(block.payload)
         return self.ledger.add(block.task.worker, block.payload)
+
+    def take_back(self, worker: int) -> None:
+        self._batches.take_back(worker)
 
     def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
         received = enumerate(self.ledger.n_received)

@@ -95,6 +95,7 @@ class CodedCMC:
         """
         worker, first, n_draws = block.task.worker, block.first_draw, len(block.payload)
         self._n_answers_received += n_draws
+        self._batches.n_received[worker] += n_draws
         cell = self._cell_of[worker]
         for draw in range(first, first + n_draws):
             if draw < self.n_complete:
@@ -113,6 +114,9 @@ class CodedCMC:
             if not self._n_cells_missing[draw] and self.code.decodable(self._answers[draw]):
                 self.n_complete = draw + 1
         return self.n_complete
+
+    def take_back(self, worker: int) -> None:
+        self._batches.take_back(worker)
 
     def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
         last = n_draws - 1

@@ -64,7 +64,12 @@ class GroupedCMC:
         return self._batches.more(max(share, 1), worker, chain)
 
     def receive(self, block: Block) -> int:
-        return self.ledger.add(self.group_of(block.task.worker), block.payload)
+        worker = block.task.worker
+        self._batches.n_received[worker] += len(block.payload)
+        return self.ledger.add(self.group_of(worker), block.payload)
+
+    def take_back(self, worker: int) -> None:
+        self._batches.take_back(worker)
 
     def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
         received = zip(self.worker_groups, self.ledger.n_received, strict=True)
