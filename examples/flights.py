@@ -58,7 +58,7 @@ def main() -> None:
             sampler="ellipse",
             slow="1x10",
             dead="1@12",
-            watch=lambda _, n_draws: progress.update(bar, completed=n_draws),
+            progress=lambda now: progress.update(bar, completed=now.draws),
         )
     spent = time.perf_counter() - start
     result.save()

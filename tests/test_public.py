@@ -19,8 +19,10 @@ def test_public_names():
         "SimulationSummary",
         "gaussian_mean_model",
         "paper_subposteriors",
+        "resume",
         "sample",
         "simulate",
+        "stream",
     ]
     assert all(hasattr(quorate, name) for name in quorate.__all__)
 

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from quorate.api import sample
+from quorate.api import resume, sample, stream
 from quorate.errors import BadInputError, QuorateError
 from quorate.result import Result
 from quorate.simulation import SimulationSummary, simulate
@@ -17,6 +17,8 @@ __all__ = [
     "SimulationSummary",
     "gaussian_mean_model",
     "paper_subposteriors",
+    "resume",
     "sample",
     "simulate",
+    "stream",
 ]

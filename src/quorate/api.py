@@ -1,35 +1,33 @@
-"""What people call to draw from a posterior: `sample`."""
+"""What people call to draw from a posterior: `sample`, `stream` and `resume`."""
 
 import shutil
-import signal
+import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from quorate._types import Array
-from quorate.coordinator import Coordinator
-from quorate.engines import process
-from quorate.errors import require
-from quorate.ess import bulk_ess
-from quorate.latency import parse_dead, parse_slow
+from quorate.errors import ChangedModelWarning, require
+from quorate.journal import Journal, JournalReader, run_event
 from quorate.model import Model
+from quorate.packing import code_print, packed, unpacked
+from quorate.progress import Listener, LiveTable, Progress, plain_lines
 from quorate.result import Result
+from quorate.run import Run
+from quorate.sampler import Sampler
 from quorate.samplers import make_sampler
-from quorate.scheme import Scheme
-from quorate.schemes import scheme_maker
-from quorate.schemes.cmc import CMC
-from quorate.schemes.grouped import GroupedCMC
-from quorate.shards import Transform, write_shards
-from quorate.worker import Handicap, Job
+from quorate.settings import OnLostShard, Settings
+from quorate.shards import ShardSet, Transform, write_shards
+from quorate.stopping import Stopping
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_INTERRUPTED = "interrupted"
-_SECONDS_BETWEEN_LOOKS = 1.0  # at the effective number of draws, which costs some work
-Watch = Callable[[float, int], None]
+_SHARDS, _JOB = "shards", "model.pkl"
+_RUNNING = "running"
+_PYTHON = ".".join(map(str, sys.version_info[:3]))
+_AS_THEY_ARE: dict[str, Any] = {"slow": None, "dead": None, "straggle": None}  # no more delays
 
 
 def sample(
@@ -41,11 +39,16 @@ def sample(
     scheme: str = "grouped",
     draws: int = 2000,
     seed: int = 1,
-    sampler: str = "auto",
+    sampler: str | Sampler = "auto",
     thin: int = 1,
+    engine: str = "process",
+    processes: int | None = None,
     max_time: float | None = None,
     target_ess: float | None = None,
     run_dir: str | Path | None = None,
+    progress: bool | Listener = True,
+    on_lost_shard: OnLostShard = "raise",
+    restarts: int = 5,
     by: str = "shuffle",
     columns: Sequence[str] | None = None,
     transform: Transform | None = None,
@@ -55,9 +58,8 @@ def sample(
     slow: str | None = None,
     dead: str | None = None,
     straggle: float | None = None,
-    watch: Watch = lambda seconds, n_draws: None,
 ) -> Result:
-    """Draw from the posterior of a model on the processes of this machine.
+    """Draw from the posterior of a model.
 
     The run ends with the number of draws asked for, enough effective draws, the end of its time or
     Ctrl-C, whichever is first, and gives what was drawn by then.
@@ -70,63 +72,206 @@ def sample(
         Arrays by name, a pandas, polars or Arrow table, or Parquet files; rows are cut into as many
         shards as there are workers.
     workers, redundancy, scheme
-        K, r and one of `cmc`, `grouped`, `coded`. r is 2 by default, 1 where there is one worker.
+        K, r and one of `quorate.schemes.SCHEMES`. r is 2 by default, 1 where there is one worker.
         There may be more workers than cores.
     draws
         Global draws to get.
     sampler, thin
-        One of `quorate.samplers`, and how many of its steps make a draw.
+        One of `quorate.samplers`, or one of your own, and how many of its steps make a draw.
+    engine, processes
+        Where workers live. Fewer processes than workers: they share them. More: the others stand
+        by for those that are lost.
     max_time, target_ess
         Seconds after which to stop; effective draws of every parameter that are enough.
     run_dir
-        Folder for shards and logs, a temporary one by default.
+        Folder for shards, journal and logs, a temporary one by default.
+    progress
+        Whether to show how far the run is; or what to call with a `quorate.progress.Progress`.
+    on_lost_shard, restarts
+        What to do when nobody alive holds a shard: `raise`, or `exclude` its rows from the
+        posterior; and how often in a row a worker is started again.
     by, columns, transform
         How rows are given to shards, and what of them; see `quorate.shards.write_shards`.
     cov_ridge, precision_ridge, code
-        Of the scheme; see `quorate.schemes.scheme_maker`. `coded` needs both ridges, in units of
-        the posterior's variances and of their inverses.
+        Of the scheme; see `quorate.schemes.scheme_maker`.
     slow, dead, straggle
-        Delays put in on purpose: `1x10` makes worker 0 ten times slower, `2@5` ends workers 0 and 1
+        Delays put in on purpose: `1x10` makes worker 0 ten times slower, `2@5` ends two workers
         after five blocks, and a tail index draws a Pareto factor for every block.
-    watch
-        Called with seconds and global draws whenever there are more of them.
     """
-    redundancy = min(2, workers) if redundancy is None else redundancy
-    _check(model, draws, max_time, target_ess)
-    if scheme == "coded":
-        require(
-            cov_ridge > 0,
-            "cov_ridge",
-            cov_ridge,
-            "coded draws need one in units of the posterior's variances, say a hundredth of them",
-        )
-    made = scheme_maker(scheme, workers, redundancy, model.dim, cov_ridge, precision_ridge, code)()
-    method = make_sampler(sampler, thin=thin)
-    handicaps = _handicaps(workers, slow, dead, straggle)
-    coordinator = Coordinator(made, draws, queue_depth=2)
-    stopping = Stopping(coordinator, model.dim, max_time, target_ess)
-    with stopping.on_signals(), _folder(run_dir) as folder:
-        shards = write_shards(
-            data, workers, folder / "shards", seed=seed, by=by, columns=columns, transform=transform
-        )
-        job = Job(model, method, made.worker_side, str(shards.folder), workers, seed)
-        with process.ProcessEngine(job, workers, folder / "logs", handicaps) as engine:
-            timeline = process.run(coordinator, engine, stopping.asked, watch)
-    return Result(
-        model=model,
-        unconstrained=made.global_draws()[:draws].reshape(-1, model.dim),
-        shard_draws=_shard_draws(made, model.dim),
-        timeline=timeline,
-        scheme=scheme,
+    settings = Settings(
         workers=workers,
-        redundancy=1 if scheme == "cmc" else redundancy,
-        lost=frozenset(coordinator.lost),
-        stopped=stopping.reason or ("done" if timeline.finished else "workers lost"),
-        run_dir=str(folder),
+        redundancy=redundancy,
+        scheme=scheme,
+        draws=draws,
+        seed=seed,
+        max_time=max_time,
+        target_ess=target_ess,
+        engine=engine,
+        processes=processes,
+        restarts=restarts,
+        on_lost_shard=on_lost_shard,
+        cov_ridge=cov_ridge,
+        precision_ridge=precision_ridge,
+        code=code,
+        slow=slow,
+        dead=dead,
+        straggle=straggle,
     )
+    rows = {"by": by, "columns": columns, "transform": transform}
+    with _new_run(model, data, make_sampler(sampler, thin), settings, run_dir, rows) as run:
+        return _finish(run, progress)
 
 
-def _check(model: Model, draws: int, max_time: float | None, target_ess: float | None) -> None:
+def stream(
+    model: Model,
+    data: object,
+    *,
+    every: float = 0.5,
+    sampler: str | Sampler = "auto",
+    thin: int = 1,
+    run_dir: str | Path | None = None,
+    by: str = "shuffle",
+    columns: Sequence[str] | None = None,
+    transform: Transform | None = None,
+    **settings: Any,
+) -> Iterator[Result]:
+    """Draw from a posterior, and look at it while it grows.
+
+    Yields a `Result` of all draws released so far whenever there are more, but at most one in
+    `every` seconds, and at the end the last one. Closing the iterator ends the run. All other
+    words are those of `sample`.
+    """
+    rows = {"by": by, "columns": columns, "transform": transform}
+    method, asked = make_sampler(sampler, thin), Settings(**settings)
+    with _new_run(model, data, method, asked, run_dir, rows) as run:
+        n_shown, next_look = 0, 0.0
+        for n_draws in run.steps(_silence):
+            if n_draws > n_shown and run.seconds >= next_look:
+                n_shown, next_look = n_draws, run.seconds + every
+                yield run.result(_RUNNING)
+        yield run.final_result()
+
+
+def resume(
+    run_dir: str | Path,
+    model: Model | None = None,
+    *,
+    draws: int | None = None,
+    seed: int | None = None,
+    processes: int | None = None,
+    max_time: float | None = None,
+    target_ess: float | None = None,
+    progress: bool | Listener = True,
+    on_lost_shard: OnLostShard | None = None,
+) -> Result:
+    """Go on with a run that was interrupted, killed or ran out of time.
+
+    All draws in its journal count. Where no model is given, the one that was kept with the run is
+    loaded, which executes its code: resume only runs that you trust.
+
+    Parameters
+    ----------
+    model
+        Has to have the parameters of the one before; a warning is given if its code differs.
+    draws
+        More of them than were asked for before, if wanted.
+    seed
+        To be sure: has to be that of the run.
+    processes, max_time, target_ess, progress, on_lost_shard
+        As for `sample`, from now on.
+    """
+    folder = Path(run_dir)
+    with Journal.open(folder) as journal, JournalReader(folder) as reader:
+        kept = reader.configuration()
+        before = Settings(**kept["settings"])
+        require(seed in (None, before.seed), "seed", seed, f"the run was made with {before.seed}")
+        settings = replace(
+            before,
+            draws=before.draws if draws is None else draws,
+            processes=processes,
+            max_time=max_time,
+            target_ess=target_ess,
+            on_lost_shard=on_lost_shard or before.on_lost_shard,
+            **_AS_THEY_ARE,
+        )
+        things = unpacked((folder / _JOB).read_bytes())
+        if model is not None:
+            _check_same_model(model, kept)
+            things["model"] = model
+        stopping = Stopping(max_time, target_ess)
+        shards = _same_shards(folder, kept)
+        run = Run(things["model"], things["sampler"], shards, settings, folder, journal, stopping)
+        run.replay(reader)
+        journal.append([run_event(run.seconds, "resumed", settings=asdict(settings))])
+        with stopping.on_signals():
+            return _finish(run, progress)
+
+
+@contextmanager
+def _new_run(
+    model: Model,
+    data: object,
+    sampler: Sampler,
+    settings: Settings,
+    run_dir: str | Path | None,
+    rows: dict[str, Any],
+) -> Iterator[Run]:
+    """A run with all its files, and what becomes of signals while it is there."""
+    _check_model(model)
+    settings.make_scheme(model.dim)  # what is wrong with it is said before rows are read
+    settings.handicaps()
+    things = packed({"model": model, "sampler": sampler})
+    stopping = Stopping(settings.max_time, settings.target_ess)
+    with stopping.on_signals(), _folder(run_dir) as folder:
+        shards = write_shards(data, settings.workers, folder / _SHARDS, seed=settings.seed, **rows)
+        (folder / _JOB).write_bytes(things)
+        with Journal.create(folder, _configuration(model, sampler, settings, shards)) as journal:
+            journal.append([run_event(0.0, "started")])
+            yield Run(model, sampler, shards, settings, folder, journal, stopping)
+
+
+def _finish(run: Run, progress: bool | Listener) -> Result:
+    """Go on to the end, and let people watch."""
+    with _watched(progress) as listen:
+        for _ in run.steps(listen):
+            pass
+    return run.final_result()
+
+
+@contextmanager
+def _watched(progress: bool | Listener) -> Iterator[Listener]:
+    if callable(progress):
+        yield progress
+    elif not progress:
+        yield _silence
+    elif sys.stderr.isatty():
+        with LiveTable() as listen:
+            yield listen
+    else:
+        yield plain_lines()
+
+
+def _silence(progress: Progress) -> None:
+    """Nobody watches."""
+
+
+def _configuration(
+    model: Model, sampler: Sampler, settings: Settings, shards: ShardSet
+) -> dict[str, Any]:
+    """What is kept in the journal about a run: enough to say what it is, and whether it fits."""
+    return {
+        "settings": asdict(settings),
+        "sampler": sampler.name,
+        "dim": model.dim,
+        "names": list(model.names),
+        "code": code_print(model),
+        "shards": list(shards.fingerprints),
+        "rows": list(shards.n_rows),
+        "versions": {"quorate": version("quorate"), "numpy": version("numpy"), "python": _PYTHON},
+    }
+
+
+def _check_model(model: Model) -> None:
     needed = ("dim", "names", "initial", "log_prior", "log_likelihood", "constrain")
     lacking = [name for name in needed if not hasattr(model, name)]
     require(
@@ -135,9 +280,32 @@ def _check(model: Model, draws: int, max_time: float | None, target_ess: float |
         type(model).__name__,
         f"it has no {', '.join(lacking)}: get one from quorate.models",
     )
-    require(isinstance(draws, int) and draws >= 1, "draws", draws, "ask for at least one")
-    require(max_time is None or max_time > 0, "max_time", max_time, "it must be above 0")
-    require(target_ess is None or target_ess > 0, "target_ess", target_ess, "it must be above 0")
+
+
+def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
+    _check_model(model)
+    names = list(model.names)
+    require(names == kept["names"], "model", names, f"the run has parameters {kept['names']}")
+    if code_print(model) != kept["code"]:
+        warnings.warn(
+            "the code of the model is not what it was when the run began: draws of both are mixed "
+            "if its density has changed",
+            ChangedModelWarning,
+            stacklevel=3,
+        )
+
+
+def _same_shards(folder: Path, kept: dict[str, Any]) -> ShardSet:
+    shards = ShardSet.open(folder / _SHARDS)
+    require(
+        list(shards.fingerprints) == kept["shards"],
+        "data",
+        str(shards.folder),
+        "the shards are not those that the run began with",
+    )
+    for number in range(len(kept["shards"])):
+        shards.shard(number).verify()
+    return shards
 
 
 @contextmanager
@@ -152,89 +320,3 @@ def _folder(run_dir: str | Path | None) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-class Stopping:
-    """When to end a run before its last draw, and why it was."""
-
-    def __init__(
-        self, coordinator: Coordinator, dim: int, max_time: float | None, target_ess: float | None
-    ) -> None:
-        self._coordinator = coordinator
-        self._dim = dim
-        self._max_time = max_time
-        self._target_ess = target_ess
-        self._next_look = _SECONDS_BETWEEN_LOOKS
-        self.reason: str | None = None
-
-    def asked(self, now: float) -> bool:
-        """Whether it is time."""
-        if self._max_time is not None and now > self._max_time:
-            self.reason = "time is up"
-        elif self._target_ess is not None and now > self._next_look:
-            self._next_look = now + _SECONDS_BETWEEN_LOOKS
-            if self._ess() >= self._target_ess:
-                self.reason = "enough effective draws"
-        return self.reason is not None
-
-    @contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Ctrl-C, or SIGTERM, ends the run with what there is; a second one at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread hears signals
-            return
-        before = {number: signal.signal(number, self._hear) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _hear(self, number: int, frame: object) -> None:
-        if self.reason == _INTERRUPTED:
-            raise KeyboardInterrupt
-        self.reason = _INTERRUPTED
-
-    def _ess(self) -> float:
-        if self._coordinator.n_global <= 2 * self._dim + 8:
-            return 0.0  # too few for weights that mean anything
-        return float(np.min(bulk_ess(self._coordinator.scheme.global_draws()[None])))
-
-
-def _handicaps(
-    workers: int, slow: str | None, dead: str | None, straggle: float | None
-) -> dict[int, Handicap]:
-    """By worker: the slow come first, the dying last."""
-    n_slow, factor = parse_slow(slow) if slow is not None else (0, 1.0)
-    n_dead, after = parse_dead(dead) if dead is not None else (0, 0.0)
-    require(
-        n_slow + n_dead <= workers,
-        "slow and dead workers",
-        n_slow + n_dead,
-        f"there are only {workers}",
-    )
-    require(
-        straggle is None or straggle > 1,
-        "straggle",
-        straggle,
-        "a Pareto factor has a mean only if its tail index is above 1",
-    )
-    return {
-        worker: Handicap(
-            factor=factor if worker < n_slow else 1.0,
-            tail_index=straggle,
-            dies_after=int(after) + 1 if worker >= workers - n_dead else None,
-        )
-        for worker in range(workers)
-    }
-
-
-def _shard_draws(scheme: Scheme, dim: int) -> tuple[Array, ...]:
-    if not isinstance(scheme, CMC | GroupedCMC):
-        return ()
-    ledger = scheme.ledger
-    return tuple(
-        ledger.batches(cell)[:, i] if ledger.n_received[cell] else np.empty((0, dim))
-        for cell, shards in enumerate(ledger.cells)
-        for i in range(len(shards))
-    )

@@ -58,6 +58,12 @@ class Coordinator:
         waiting, self._idle = self._idle, set()
         return [task for idle in sorted(waiting) for task in self._tasks(idle, 1)]
 
+    def take_all_back(self) -> None:
+        """Forget what all workers were doing, after a replay: they are to join again."""
+        for worker in range(self.scheme.allocation.n_workers):
+            self.scheme.take_back(worker)
+        self._idle.clear()
+
     def _received(self, block: Block) -> list[Command]:
         released: list[Command] = []
         n_global = self.scheme.receive(block)

@@ -6,6 +6,7 @@ QuorateError
 ├── SingularCovarianceError  weights asked for from draws that do not span the space
 ├── WorkerFailedError        code of the model or the sampler raised an error in a worker
 ├── UnreachableError         the workers still alive can never give what was asked
+├── LostShardError           nobody alive holds a shard; what was drawn by then comes with it
 ├── ImproperError            a subposterior that has no mode, or is flat along some direction
 ├── NotANumberError          a log density that is NaN or +inf where a chain or a search went
 └── MissingExtraError        an optional library that is not installed
@@ -13,6 +14,7 @@ QuorateError
 QuorateWarning
 ├── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
 ├── WrongShapeWarning           a subposterior whose shape is wrong for its sampler
+├── ChangedModelWarning         a run is gone on with under other code than it began with
 └── DivergenceWarning           trajectories that left the region where they can be trusted
 """
 
@@ -73,8 +75,7 @@ class WorkerFailedError(QuorateError):
     @property
     def is_bad_input(self) -> bool:
         """Whether quorate itself refused the model or its rows, and says what to do."""
-        found = globals().get(self.kind)
-        return isinstance(found, type) and issubclass(found, QuorateError)
+        return is_our_own(self.kind)
 
     def __str__(self) -> str:
         where = "" if self.shard is None else f" on shard {self.shard}"
@@ -95,6 +96,22 @@ class UnreachableError(QuorateError):
         return (
             f"{self.scheme} can never reach {self.n_draws} global draws without "
             f"{named_workers(self.lost)}: have fewer workers dead, or {redundancy}"
+        )
+
+
+class LostShardError(QuorateError):
+    """Every worker that holds some shards is lost for good. `result` is what there was by then."""
+
+    def __init__(self, shards: Collection[int], result: object) -> None:
+        super().__init__(shards, result)
+        self.shards, self.result = shards, result
+
+    def __str__(self) -> str:
+        named = ", ".join(map(str, self.shards))
+        return (
+            f"nobody alive holds shards {named}: the draws in `error.result` are of the whole "
+            "posterior, but fewer than were asked for. Resume the run when its machines are back, "
+            "raise `redundancy`, or say on_lost_shard='exclude' to go on without those rows"
         )
 
 
@@ -135,6 +152,17 @@ class NotANumberError(QuorateError):
         )
 
 
+class JournalError(QuorateError):
+    """The file that a run is kept in cannot be used: which file, what is wrong, the way out."""
+
+    def __init__(self, path: str, what: str, way_out: str) -> None:
+        super().__init__(path, what, way_out)
+        self.path, self.what, self.way_out = path, what, way_out
+
+    def __str__(self) -> str:
+        return f"journal {self.path} {self.what}: {self.way_out}"
+
+
 class MissingExtraError(QuorateError, ImportError):
     """An optional library is needed and not installed."""
 
@@ -158,6 +186,14 @@ class WrongShapeWarning(QuorateWarning):
     """A subposterior whose shape is wrong for its sampler, so that draws are dear or alike."""
 
 
+class JournalWarning(QuorateWarning):
+    """Rows of a journal that are damaged, or come after such a row, and were left out."""
+
+
+class ChangedModelWarning(QuorateWarning):
+    """A run is gone on with under a model whose code is not what it was."""
+
+
 class DivergenceWarning(QuorateWarning):
     """Hamiltonian trajectories that diverged: the draws may miss part of the posterior."""
 
@@ -167,6 +203,12 @@ def named_workers(workers: Collection[int]) -> str:
     shown = [str(worker) for worker in sorted(workers)[:8]]
     more = f" and {len(workers) - 8} more" if len(workers) > 8 else ""
     return ("worker " if len(workers) == 1 else "workers ") + ", ".join(shown) + more
+
+
+def is_our_own(kind: str) -> bool:
+    """Whether an error of this name is one that quorate raises."""
+    found = globals().get(kind)
+    return isinstance(found, type) and issubclass(found, QuorateError)
 
 
 def require(holds: bool, name: str, received: object, way_out: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LENGTH = struct.Struct(">Q")
+_LONGEST_HEADER = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,20 @@ def write_frame(file: BinaryIO, frame: Frame) -> None:
 
 
 def read_frame(file: BinaryIO) -> Frame | None:
-    """The next frame; None where the pipe has ended, in the middle of a frame or between two."""
+    """The next frame; None where the pipe has ended, in the middle of a frame or between two.
+
+    What is no frame is a `ValueError`.
+    """
     try:
         (length,) = _LENGTH.unpack(_exactly(file, _LENGTH.size))
+        if length > _LONGEST_HEADER:
+            raise ValueError(f"a header of {length} bytes")
         kind, fields, shapes = json.loads(bytes(_exactly(file, length)))
         arrays = {name: _array(file, dtype, shape) for name, dtype, shape in shapes}
     except EOFError:
         return None
+    except (TypeError, OverflowError, MemoryError) as error:
+        raise ValueError(f"no frame: {error}") from error
     return Frame(kind, fields, arrays)
 
 

@@ -39,6 +39,12 @@ class Release(NamedTuple):
     n_global: int
 
 
+class Keep(NamedTuple):
+    """A block counts: it is to be kept before anything that follows from it is done."""
+
+    block: "Block"
+
+
 class Start(NamedTuple):
     """Worker `worker` is to be started, for the `attempt`-th time after the first."""
 
@@ -66,7 +72,7 @@ class Stop(NamedTuple):
     finished: bool
 
 
-Command = Task | Release | Start | Kill | Note | Stop
+Command = Task | Release | Keep | Start | Kill | Note | Stop
 
 # ---------------------------------------------------------------- events
 

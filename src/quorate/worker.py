@@ -1,26 +1,21 @@
-"""A worker process: holds shards, draws from their subposteriors, and streams blocks.
+"""A worker: holds shards, draws from their subposteriors, and makes blocks of the draws.
 
-Started by an engine that speaks `quorate.frames` over its standard
-input and output. It ends when its input does, so it never outlives its coordinator.
+Engines carry its blocks; it knows none of them.
 """
 
 import os
-import queue
-import sys
-import threading
 import time
-import traceback
-import warnings
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quorate._types import Array
-from quorate.errors import BadInputError, QuorateWarning
-from quorate.frames import Frame, read_frame, write_frame
-from quorate.messages import Block, Task
+from quorate._types import Array, CodedArray
+from quorate.errors import require
+from quorate.messages import NOTHING, Arrays, Block, Task
 from quorate.model import Model
 from quorate.sampler import Sampler, State
 from quorate.scheme import WorkerSide
@@ -30,6 +25,8 @@ from quorate.target import Target
 
 _BLOCK_SECONDS = 0.1
 _FIRST_BLOCK = 8
+_SIDE = "side"  # where what the scheme keeps at the worker is found among a state's arrays
+_Key = tuple[tuple[int, ...], int]  # shards, chain
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Job:
 
 
 class Chains:
-    """The chains of the shards that one worker holds."""
+    """The chains of the shards that one process holds."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -85,7 +82,16 @@ class Chains:
         if key not in self._states:
             self._states[key] = self._job.sampler.warm_up(target, stream)
         draws, self._states[key] = self._job.sampler.draw(target, self._states[key], stream, n)
+        require(draws.shape == (n, target.dim), "draws", draws.shape, f"{n} of them were asked for")
         return draws
+
+    def state(self, shard: int, chain: int) -> State | None:
+        """Where a chain stands; None of one that has not begun."""
+        return self._states.get((shard, chain))
+
+    def restore(self, shard: int, chain: int, state: State, index: int) -> None:
+        """Go on from `state`, with the draw of this index."""
+        self._states[shard, chain] = {**state, "index": np.array(index)}
 
     def _target(self, shard: int) -> Target:
         if shard not in self._targets:
@@ -95,130 +101,75 @@ class Chains:
 
 
 class Worker:
-    """Performs tasks block by block."""
+    """Performs tasks block by block, for one worker or for several that share the process."""
 
-    def __init__(self, job: Job, handicap: Handicap) -> None:
+    def __init__(self, job: Job, handicaps: Mapping[int, Handicap]) -> None:
         self._job = job
-        self._handicap = handicap
+        self._handicaps = handicaps
         self.chains = Chains(job)
-        self._side_states: dict[tuple[int, ...], Any] = {}
-        self._block_size = _FIRST_BLOCK
-        self._n_blocks = 0
+        self._streams = Streams(job.seed)
+        self._side_states: dict[_Key, Any] = {}
+        self._sent: dict[_Key, dict[str, NDArray[Any]]] = {}
+        self._block_sizes: dict[int, int] = {}
+        self._n_blocks: Counter[int] = Counter()
+
+    def join(self, worker: int, attempt: int) -> None:
+        """Make room for a worker. One that was to die on purpose stays dead."""
+        handicap = self._handicaps.get(worker)
+        if attempt and handicap is not None and handicap.dies_after is not None:
+            os._exit(137)
 
     def blocks(self, task: Task) -> Iterator[Block]:
         """The blocks of a task, each worth about a tenth of a second."""
+        if task.start is not None:
+            self._restore(task, task.start)
+        elif task.first_draw and self.chains.state(task.shards[0], task.chain) is None:
+            self._payload(task, task.first_draw)  # what was lost is drawn again: the same bits
         n_done = 0
         while n_done < task.n_draws:
-            n = min(self._block_size, task.n_draws - n_done)
+            n = min(self._block_sizes.get(task.worker, _FIRST_BLOCK), task.n_draws - n_done)
+            is_warm = self.chains.state(task.shards[0], task.chain) is not None
             start = time.perf_counter()
-            payload = self._payload(task, n)
+            payload, extras = self._payload(task, n)
             spent = time.perf_counter() - start
             self._wait(task.worker, spent)
-            if n_done or task.first_draw:  # the very first block has the warm-up in it
-                self._block_size = max(1, min(4 * n, int(n * _BLOCK_SECONDS / max(spent, 1e-6))))
-            yield Block(task, task.first_draw + n_done, payload)
+            if is_warm:
+                per_block = int(n * _BLOCK_SECONDS / max(spent, 1e-6))
+                self._block_sizes[task.worker] = max(1, min(4 * n, per_block))
+            yield Block(task, task.first_draw + n_done, payload, extras, self._changes(task))
             n_done += n
 
-    def _payload(self, task: Task, n: int) -> Any:
+    def _payload(self, task: Task, n: int) -> tuple[CodedArray, Arrays]:
+        key, side = (task.shards, task.chain), self._job.worker_side
         draws = np.stack([self.chains.draw(shard, task.chain, n) for shard in task.shards])
-        side, state = self._job.worker_side, self._side_states.get(task.shards)
-        processed, self._side_states[task.shards] = side.process(draws, state)
-        return side.encode(task.worker, processed)
+        processed, self._side_states[key] = side.process(draws, self._side_states.get(key))
+        return side.encode(task.worker, processed), NOTHING
+
+    def _changes(self, task: Task) -> Arrays:
+        """Arrays of the state that are not those sent with the last block."""
+        key = task.shards, task.chain
+        side = self._side_states[key]
+        kept = side if isinstance(side, Mapping) else {}
+        state = {f"{_SIDE}/{name}": array for name, array in kept.items()}
+        for shard in task.shards:
+            chain = self.chains.state(shard, task.chain) or {}
+            state |= {f"{shard}/{name}": array for name, array in chain.items()}
+        sent, self._sent[key] = self._sent.get(key, {}), state
+        return {name: array for name, array in state.items() if sent.get(name) is not array}
+
+    def _restore(self, task: Task, start: Arrays) -> None:
+        parts: dict[str, dict[str, NDArray[Any]]] = {}
+        for name, array in start.items():
+            where, _, inner = name.partition("/")
+            parts.setdefault(where, {})[inner] = array
+        for shard in task.shards:
+            self.chains.restore(shard, task.chain, parts[str(shard)], task.first_draw)
+        self._side_states[task.shards, task.chain] = parts.get(_SIDE)
 
     def _wait(self, worker: int, spent: float) -> None:
-        self._n_blocks += 1
-        if self._n_blocks == self._handicap.dies_after:
+        self._n_blocks[worker] += 1
+        handicap, n_blocks = self._handicaps.get(worker, Handicap()), self._n_blocks[worker]
+        if n_blocks == handicap.dies_after:
             os._exit(137)
-        streams = Streams(self._job.seed)
-        uniform = streams.uniforms(Purpose.TIMES, [(worker, 0)], self._n_blocks, 1, 1)[0, 0, 0]
-        time.sleep(self._handicap.seconds(spent, float(uniform)))
-
-
-def main() -> None:
-    """Serve tasks until the input ends."""
-    commands, replies = _take_over_pipes()
-    frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(commands, frames), daemon=True).start()
-    try:
-        _serve(frames, replies)
-    except BrokenPipeError:
-        os._exit(0)
-
-
-def _serve(frames: "queue.SimpleQueue[Frame]", replies: BinaryIO) -> None:
-    worker: Worker | None = None
-    try:
-        worker = _set_up(frames.get())
-        _tell_warnings(worker, replies)
-        write_frame(replies, Frame("ready"))
-        while True:
-            _perform(worker, frames.get(), replies)
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # the user's code may raise anything: it is told, not hidden
-        fields = {
-            "shard": None if worker is None else worker.chains.at_work_on,
-            "kind": type(error).__name__,
-            "message": str(error),
-            "traceback": traceback.format_exc(),
-        }
-        write_frame(replies, Frame("failed", fields))
-
-
-def _set_up(frame: Frame) -> Worker:
-    import cloudpickle
-
-    job = Job(**cloudpickle.loads(frame.arrays["job"].tobytes()))
-    return Worker(job, Handicap(**frame.fields["handicap"]))
-
-
-def _tell_warnings(worker: Worker, replies: BinaryIO) -> None:
-    """Send our own warnings to the coordinator; others go to the log."""
-    to_log = warnings.showwarning
-
-    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, QuorateWarning):
-            fields = {"category": category.__name__, "message": str(message)}
-            write_frame(replies, Frame("warning", {**fields, "shard": worker.chains.at_work_on}))
-        else:
-            to_log(message, category, *where, **more)
-
-    warnings.showwarning = show
-    warnings.simplefilter("always", QuorateWarning)
-
-
-def _perform(worker: Worker, frame: Frame, replies: BinaryIO) -> None:
-    task = Task(**{**frame.fields, "shards": tuple(frame.fields["shards"])})
-    for block in worker.blocks(task):
-        fields = {"task": task._asdict(), "first_draw": block.first_draw}
-        write_frame(replies, Frame("block", fields, {"payload": block.payload}))
-
-
-def setup_frame(job: Job, handicap: Handicap) -> Frame:
-    """The first frame that a worker is sent."""
-    import cloudpickle
-
-    fields = {name: getattr(job, name) for name in Job.__dataclass_fields__}
-    try:
-        packed = np.frombuffer(cloudpickle.dumps(fields), dtype=np.uint8)
-    except Exception as error:
-        way_out = f"it cannot be sent to workers ({error}): it must be picklable"
-        raise BadInputError("model", type(job.model).__name__, way_out) from None
-    return Frame("setup", {"handicap": asdict(handicap)}, {"job": packed})
-
-
-def _listen(commands: BinaryIO, frames: "queue.SimpleQueue[Frame]") -> None:
-    """Pass frames on; at the end of the input the coordinator is gone, and so are we."""
-    try:
-        while (frame := read_frame(commands)) is not None:
-            frames.put(frame)
-    finally:  # also where a frame makes no sense: nobody would ever speak to us again
-        os._exit(0)
-
-
-def _take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Our pipes, out of reach of `print` in user code, which goes to standard error from now on."""
-    commands, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return commands, replies
+        uniform = self._streams.uniforms(Purpose.TIMES, [(worker, 0)], n_blocks, 1, 1)[0, 0, 0]
+        time.sleep(handicap.seconds(spent, float(uniform)))

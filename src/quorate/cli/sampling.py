@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from quorate.api import sample
-from quorate.cli.console import Patience, err, out
+from quorate.cli.console import err, out
 from quorate.coding import CODES
 from quorate.errors import BadInputError, require
 from quorate.model import Model
 from quorate.models import linear, logistic, negative_binomial, poisson
 from quorate.models.formula import design
+from quorate.progress import json_lines
 from quorate.result import load_summary
 from quorate.samplers import SAMPLERS
 from quorate.schemes import SCHEMES
@@ -54,6 +55,7 @@ _FAILED = 4  # exit code of a run that has none
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
 @click.option("--slow", metavar="NxF", help="Make N workers F times slower, on purpose.")
 @click.option("--dead", metavar="N[@B]", help="End N workers, after B blocks, on purpose.")
+@click.option("--json", "as_json", is_flag=True, help="Tell the progress as lines of JSON.")
 @click.option("--straggle", metavar="pareto:TAIL", help="Delay blocks by random factors.")
 def sample_command(
     what: tuple[str, ...],
@@ -61,6 +63,7 @@ def sample_command(
     family: str,
     straggle: str | None,
     columns: str | None,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Draw from the posterior of a model on the processes of this machine."""
@@ -72,16 +75,8 @@ def sample_command(
     else:
         files = list(what)
         model, reading = _regression(formula, family, files)
-    with Patience("draws", seconds=0.0) as patience:
-        total = options["draws"]
-        result = sample(
-            model,
-            files,
-            straggle=tail,
-            **reading,
-            **options,
-            watch=lambda _, n_draws: patience.report(n_draws, total),
-        )
+    progress = json_lines() if as_json else True
+    result = sample(model, files, straggle=tail, progress=progress, **reading, **options)
     if not result.n_draws:
         err.print(f"No draws: {result.stopped} before there was one of every shard.")
         raise SystemExit(_FAILED)

@@ -1,1 +1,1 @@
-"""Engines carry messages between a coordinator and its workers. They know no scheme."""
+"""Where workers live: in virtual time, in processes of this machine, on a cluster."""

@@ -1,8 +1,8 @@
 """Workers as processes of this machine, started afresh, one pipe each way.
 
-A reader thread for each worker takes its frames in, so that a worker that stops in the middle of
-one holds up nobody else. Workers are started in a session of their own: Ctrl-C reaches only the
-coordinator, and they end when their input does.
+Each process has a thread that reads from it and one that writes to it, so that one that stops in
+the middle of a frame holds up nobody else. Processes are started in a session of their own: Ctrl-C
+reaches only the coordinator, and they end when their input does.
 """
 
 import os
@@ -12,35 +12,28 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from quorate.coordinator import Coordinator
-from quorate.engines.timeline import Timeline
-from quorate.errors import WorkerFailedError, warning_named
+from quorate.engines.service import block_of, setup_frame, task_frame
+from quorate.errors import warning_named
 from quorate.frames import Frame, read_frame, write_frame
-from quorate.messages import (
-    Block,
-    DeadlinePassed,
-    Event,
-    Release,
-    Task,
-    WorkerJoined,
-    WorkerLost,
-)
-from quorate.worker import Handicap, Job, setup_frame
+from quorate.messages import Event, Task, WorkerFailed, WorkerJoined, WorkerLost
+from quorate.worker import Handicap, Job
 
 _POOLS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
 _ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS} | {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 }
 _GRACE = 2.0  # seconds that workers have to end by themselves
+_UNREAD = 1024  # frames that may wait; then workers do
+_AT_ONCE = 256  # events of one poll
 
 
 class ProcessEngine:
-    """One process for each worker.
+    """Processes that workers live in.
 
     Parameters
     ----------
@@ -49,29 +42,37 @@ class ProcessEngine:
     n_workers
         K. There may be more of them than cores.
     logs
-        Folder for what workers print, one file each.
+        Folder for what workers print, one file for each process.
+    n_processes
+        Fewer than workers: they share them. More: the others stand by for those that are lost.
     handicaps
         Delays put in on purpose, by worker.
+    began_at
+        Seconds that earlier sittings of the run took.
     """
 
     def __init__(
-        self, job: Job, n_workers: int, logs: Path, handicaps: Mapping[int, Handicap] | None = None
+        self,
+        job: Job,
+        n_workers: int,
+        logs: Path,
+        n_processes: int | None = None,
+        handicaps: Mapping[int, Handicap] | None = None,
+        began_at: float = 0.0,
     ) -> None:
-        self._start_time = time.monotonic()
-        self._frames: queue.SimpleQueue[tuple[int, Frame | None]] = queue.SimpleQueue()
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._readers: list[threading.Thread] = []
+        self._start_time = time.monotonic() - began_at
+        self._n_places = min(n_processes or n_workers, n_workers)
+        self._hosted = [range(place, n_workers, self._n_places) for place in range(self._n_places)]
+        self._hosts: list[_Process | None] = [None] * self._n_places
+        self._setup = setup_frame(job, handicaps or {})
+        self._incoming: queue.Queue[tuple[_Process, Frame | None]] = queue.Queue(_UNREAD)
+        self._to_tell: list[Event] = []
+        self._all: list[_Process] = []
         self._warned: set[tuple[int | None, str]] = set()
+        self._logs = logs
         logs.mkdir(parents=True, exist_ok=True)
-        setup = {handicap: setup_frame(job, handicap) for handicap in (handicaps or {}).values()}
-        plain = setup_frame(job, Handicap())
-        try:
-            for worker in range(n_workers):
-                frame = setup[handicaps[worker]] if handicaps and worker in handicaps else plain
-                self._start(worker, frame, logs / f"worker-{worker}.log")
-        except BaseException:
-            self.close()
-            raise
+        n_spares = max((n_processes or 0) - n_workers, 0)
+        self._spares = [self._spawn() for _ in range(n_spares)]
 
     def __enter__(self) -> "ProcessEngine":
         return self
@@ -79,58 +80,90 @@ class ProcessEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, worker: int, setup: Frame, log: Path) -> None:
-        with log.open("wb") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, "-c", "from quorate.worker import main; main()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)},
-                start_new_session=True,
-            )
-        self._processes.append(process)
-        reader = threading.Thread(target=self._read, args=(worker, process), daemon=True)
-        reader.start()
-        self._readers.append(reader)
-        self._write(worker, setup)
-
-    def _read(self, worker: int, process: "subprocess.Popen[bytes]") -> None:
-        output = cast(BinaryIO, process.stdout)
-        while (frame := read_frame(output)) is not None:
-            self._frames.put((worker, frame))
-        self._frames.put((worker, None))
-
-    def _write(self, worker: int, frame: Frame) -> None:
-        """To a worker that is gone: its reader has noticed, or is about to."""
-        with suppress(BrokenPipeError, ValueError):
-            write_frame(cast(BinaryIO, self._processes[worker].stdin), frame)
-
     def now(self) -> float:
-        """Seconds since the engine was started."""
+        """Seconds since the run began."""
         return time.monotonic() - self._start_time
 
-    def send(self, task: Task) -> None:
-        """Give a task to its worker."""
-        self._write(task.worker, Frame("task", task._asdict()))
+    def start(self, worker: int, attempt: int) -> None:
+        """Have a process for `worker`: its own, that of others, or one that stood by."""
+        place = worker % self._n_places
+        host = self._hosts[place]
+        if host is None:
+            host = self._spares.pop() if self._spares else self._spawn()
+            self._hosts[place] = host
+        host.send(Frame("host", {"worker": worker, "attempt": attempt}))
 
-    def poll(self, timeout: float) -> Event | None:
-        """The next event, or None if there is none within `timeout` seconds."""
+    def send(self, task: Task) -> None:
+        """Give a task to its worker; one that is gone, or about to be, does not hear it."""
+        host = self._hosts[task.worker % self._n_places]
+        if host is not None:
+            host.send(task_frame(task))
+
+    def poll(self, timeout: float) -> list[Event]:
+        """What has happened; nothing, if nothing does within `timeout` seconds."""
+        events, self._to_tell = self._to_tell, []
         try:
-            worker, frame = self._frames.get(timeout=timeout)
+            events += self._events(*self._incoming.get(timeout=0 if events else timeout))
+            while len(events) < _AT_ONCE:
+                events += self._events(*self._incoming.get_nowait())
         except queue.Empty:
-            return None
+            pass
+        return events
+
+    def kill(self, worker: int) -> None:
+        """End the process of `worker` at once, and with it all that live there."""
+        place = worker % self._n_places
+        host, self._hosts[place] = self._hosts[place], None
+        if host is not None:
+            host.process.kill()
+            why = f"shared a process with worker {worker}"
+            self._to_tell += [WorkerLost(k, why) for k in self._hosted[place] if k != worker]
+
+    def pids(self) -> list[int]:
+        """Of all processes that are there."""
+        return [host.process.pid for host in self._all if host.process.poll() is None]
+
+    def close(self) -> None:
+        """End all processes: by themselves if they can, and for sure."""
+        for host in self._all:
+            host.end_input()
+        deadline = time.monotonic() + _GRACE
+        while any(host.process.poll() is None for host in self._all):
+            self.poll(timeout=0.01)  # a worker may be waiting for us to read
+            if time.monotonic() > deadline:
+                for host in self._all:
+                    host.process.kill()
+        while any(host.is_reading for host in self._all):
+            self.poll(timeout=0.01)
+        for host in self._all:
+            host.close()
+
+    def _spawn(self) -> "_Process":
+        host = _Process(self._logs / f"process-{len(self._all)}.log", self._incoming)
+        self._all.append(host)
+        host.send(self._setup)
+        return host
+
+    def _events(self, host: "_Process", frame: Frame | None) -> list[Event]:
+        if host not in self._hosts:  # it was standing by, or another has taken its place
+            if frame is None and host in self._spares:
+                self._spares.remove(host)
+            return []
         if frame is None:
-            return WorkerLost(worker)
+            place = self._hosts.index(host)
+            self._hosts[place] = None
+            return [WorkerLost(worker, host.epitaph()) for worker in self._hosted[place]]
+        if frame.kind == "block":
+            return [block_of(frame)]
         if frame.kind == "ready":
-            return WorkerJoined(worker)
+            return [WorkerJoined(frame.fields["worker"])]
         if frame.kind == "failed":
-            raise WorkerFailedError(worker, **frame.fields)
-        if frame.kind == "warning":
-            self._warn(worker, **frame.fields)
-            return None
-        task = Task(**{**frame.fields["task"], "shards": tuple(frame.fields["task"]["shards"])})
-        return Block(task, frame.fields["first_draw"], frame.arrays["payload"])
+            at_work = frame.fields["worker"]  # nobody yet, if it could not even be set up
+            place = self._hosts.index(host)
+            worker = self._hosted[place][0] if at_work is None else at_work
+            return [WorkerFailed(**{**frame.fields, "worker": worker})]
+        self._warn(**frame.fields)
+        return []
 
     def _warn(self, worker: int, category: str, message: str, shard: int | None) -> None:
         """Pass on what a worker warns of, once for each shard."""
@@ -140,50 +173,76 @@ class ProcessEngine:
                 f"shard {shard}, worker {worker}: {message}", warning_named(category), stacklevel=2
             )
 
+
+class _Process:
+    """One process, with the threads that read from it and write to it."""
+
+    def __init__(self, log: Path, incoming: "queue.Queue[tuple[_Process, Frame | None]]") -> None:
+        with log.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "from quorate.engines.service import main; main()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)},
+                start_new_session=True,
+            )
+        self._incoming = incoming
+        self._is_garbled = False
+        self._outgoing: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._reader.start()
+        self._writer.start()
+
+    def send(self, frame: Frame) -> None:
+        """Write a frame when there is room for it."""
+        self._outgoing.put(frame)
+
+    def end_input(self) -> None:
+        """Let the process know that nothing more will come."""
+        self._outgoing.put(None)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether there may be more to come."""
+        return self._reader.is_alive()
+
+    def epitaph(self) -> str:
+        """How it ended."""
+        if self._is_garbled:
+            return "sent what is no frame"
+        code = self.process.wait()
+        if code in (-9, 137):
+            return (
+                "was killed (signal 9); if nobody did it, the machine may be out of memory: use "
+                "fewer workers or smaller shards"
+            )
+        return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
     def close(self) -> None:
-        """End all workers: by themselves if they can, and for sure."""
-        for process in self._processes:
-            with suppress(BrokenPipeError):  # it is gone already
-                cast(BinaryIO, process.stdin).close()
-        deadline = time.monotonic() + _GRACE
-        for process in self._processes:
-            try:
-                process.wait(max(deadline - time.monotonic(), 0.0))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        for reader, process in zip(self._readers, self._processes, strict=True):
-            reader.join()
-            cast(BinaryIO, process.stdout).close()
+        """Give all back. The process has ended."""
+        self._outgoing.put(None)
+        self._reader.join()
+        self._writer.join()
+        cast(BinaryIO, self.process.stdout).close()
+        self.process.wait()
 
+    def _read(self) -> None:
+        output = cast(BinaryIO, self.process.stdout)
+        try:
+            while (frame := read_frame(output)) is not None:
+                self._incoming.put((self, frame))
+        except ValueError:
+            self._is_garbled = True
+        self.process.kill()  # nobody listens any more, and it may not have noticed
+        self._incoming.put((self, None))
 
-def run(
-    coordinator: Coordinator,
-    engine: ProcessEngine,
-    stop_asked: Callable[[float], bool],
-    on_release: Callable[[float, int], None],
-) -> Timeline:
-    """Carry messages between `coordinator` and the workers until it stops.
-
-    `stop_asked` is told the time, a few times a second at least, and may end the run; `on_release`
-    is told the time and the number of global draws when that has grown.
-    """
-    timeline = Timeline()
-    while True:
-        event = DeadlinePassed() if stop_asked(engine.now()) else engine.poll(timeout=0.1)
-        if event is None:
-            continue
-        now = engine.now()
-        if isinstance(event, Block):
-            timeline.block_times.append(now)
-            timeline.block_workers.append(event.task.worker)
-            timeline.block_sizes.append(len(event.payload))
-        for command in coordinator.handle(event):
-            if isinstance(command, Task):
-                engine.send(command)
-            elif isinstance(command, Release):
-                timeline.released(now, command.n_global)
-                on_release(now, command.n_global)
-            else:
-                timeline.finished = command.finished
-                return timeline
+    def _write(self) -> None:
+        """Until the process is gone, which its reader notices, or the input is to end."""
+        pipe = cast(BinaryIO, self.process.stdin)
+        with suppress(BrokenPipeError):
+            while (frame := self._outgoing.get()) is not None:
+                write_frame(pipe, frame)
+        with suppress(BrokenPipeError):
+            pipe.close()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from quorate.messages import Command, Keep, Note, Release, Stop
+
 
 @dataclass
 class Timeline:
@@ -15,6 +17,8 @@ class Timeline:
         Draws in each of them; empty in virtual time, where there is one in each.
     release_times
         `release_times[l]` is T^(l+1), when global draw l was there.
+    notes
+        What happened to workers, and when.
     finished
         Whether the run ended with all that was asked for.
     """
@@ -23,8 +27,22 @@ class Timeline:
     block_workers: list[int] = field(default_factory=list)
     block_sizes: list[int] = field(default_factory=list)
     release_times: list[float] = field(default_factory=list)
+    notes: list[tuple[float, Note]] = field(default_factory=list)
     finished: bool = False
 
     def released(self, time: float, n_global: int) -> None:
         """Note that there are `n_global` global draws now."""
         self.release_times += [time] * (n_global - len(self.release_times))
+
+    def take(self, time: float, command: Command) -> None:
+        """Note what a command says of the run."""
+        if isinstance(command, Keep):
+            self.block_times.append(time)
+            self.block_workers.append(command.block.task.worker)
+            self.block_sizes.append(len(command.block.payload))
+        elif isinstance(command, Release):
+            self.released(time, command.n_global)
+        elif isinstance(command, Note):
+            self.notes.append((time, command))
+        elif isinstance(command, Stop):
+            self.finished = command.finished

@@ -19,7 +19,16 @@ from quorate.coordinator import Coordinator
 from quorate.engines.timeline import Timeline
 from quorate.errors import require
 from quorate.latency import LatencyModel
-from quorate.messages import Block, DeadlinePassed, Event, Release, Task, WorkerJoined, WorkerLost
+from quorate.messages import (
+    Block,
+    DeadlinePassed,
+    Event,
+    Release,
+    Stop,
+    Task,
+    WorkerJoined,
+    WorkerLost,
+)
 from quorate.scheme import Scheme
 from quorate.streams import Lane, Streams
 from quorate.subposterior import GaussianSubposteriors
@@ -74,7 +83,7 @@ def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Ti
                     heappush(heap, entry)
             elif isinstance(command, Release):
                 timeline.released(now, command.n_global)
-            else:
+            elif isinstance(command, Stop):
                 timeline.finished = command.finished
                 return timeline
 

@@ -15,11 +15,13 @@ from quorate.samplers.random_walk import RandomWalkSampler
 SAMPLERS = ("auto", "ellipse", "nuts", "hmc", "random_walk")
 
 
-def make_sampler(name: str = "auto", thin: int = 1) -> Sampler:
+def make_sampler(name: str | Sampler = "auto", thin: int = 1) -> Sampler:
     """A sampler by its name, one of `SAMPLERS`, that keeps every `thin`-th step.
 
     `quorate.samplers.exact.ExactSampler` has no place here: it needs the Gaussians it draws from.
     """
+    if not isinstance(name, str):
+        return name
     makers = {
         "auto": AutoSampler,
         "ellipse": EllipseSampler,

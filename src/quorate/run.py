@@ -1,0 +1,241 @@
+"""One run, from its first task to its result."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.coordinator import Coordinator
+from quorate.engines.drive import drive
+from quorate.engines.process import ProcessEngine
+from quorate.engines.timeline import Timeline
+from quorate.errors import LostShardError, WorkerFailedError
+from quorate.ess import bulk_ess
+from quorate.journal import BlockRecord, EventRecord, Journal, JournalReader, Record, run_event
+from quorate.messages import Block, Command, Keep, Note, Start, Task
+from quorate.model import Model
+from quorate.progress import Listener, Progress, WorkerProgress
+from quorate.result import Result
+from quorate.sampler import Sampler
+from quorate.schemes.cmc import CMC
+from quorate.schemes.grouped import GroupedCMC
+from quorate.settings import Settings
+from quorate.shards import ShardSet
+from quorate.stopping import DONE, WORKERS_LOST, Stopping
+from quorate.supervisor import Supervisor
+from quorate.worker import Job
+
+_LOOK_EVERY = 0.2  # seconds between two looks of whoever listens
+
+
+class Run:
+    """A run that is under way, since this sitting or an earlier one.
+
+    Parameters
+    ----------
+    folder
+        For its logs. The journal lies there too.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        sampler: Sampler,
+        shards: ShardSet,
+        settings: Settings,
+        folder: Path,
+        journal: Journal,
+        stopping: Stopping,
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        self.folder = folder
+        self.timeline = Timeline()
+        self.scheme = settings.make_scheme(model.dim)
+        self._stopping = stopping
+        self._coordinator = Coordinator(self.scheme, settings.draws, queue_depth=2)
+        self._supervisor = Supervisor(self._coordinator, settings.limits())
+        self._journal = journal
+        self._attempts: Counter[int] = Counter()
+        self._blocks: Counter[int] = Counter()
+        self._draws: Counter[int] = Counter()  # of single shards, by worker
+        self.seconds = 0.0  # that the run has taken, earlier sittings included
+        self._job = Job(
+            model,
+            sampler,
+            self.scheme.worker_side,
+            str(shards.folder),
+            settings.workers,
+            settings.seed,
+        )
+
+    def replay(self, reader: JournalReader) -> None:
+        """Take in all that earlier sittings have kept."""
+        for record in reader.records():
+            self.seconds = max(self.seconds, record.time)
+            if isinstance(record, BlockRecord):
+                for command in self._supervisor.replay(_block_of(record)):
+                    self._note(record.time, command)
+        for key, state in reader.states():
+            if state is not None:
+                self._supervisor.states[key] = state
+        self._coordinator.take_all_back()
+        self._stopping.began_at(self.seconds)
+
+    def steps(self, listen: Listener) -> Iterator[int]:
+        """Go on until the end; yields how many global draws there are, a few times a second."""
+        if self.n_draws >= self.settings.draws:
+            self.timeline.finished = True
+            return
+        next_look = 0.0
+        with self._engine() as engine:
+            for now in drive(self._supervisor, engine, self._record, self._stop_asked):
+                self.seconds = now
+                if self.seconds >= next_look:
+                    next_look = self.seconds + _LOOK_EVERY
+                    listen(self._progress())
+                yield self.n_draws
+            listen(self._progress())
+        self._journal.append([run_event(self.seconds, "finished", reason=self.why_stopped)])
+
+    @property
+    def n_draws(self) -> int:
+        """Global draws that are there, up to those that were asked for."""
+        return min(self._coordinator.n_global, self.settings.draws)
+
+    def _stop_asked(self, now: float) -> bool:
+        return self._stopping.asked(now, self._ess)
+
+    def _engine(self) -> ProcessEngine:
+        settings = self.settings
+        return ProcessEngine(
+            self._job,
+            settings.workers,
+            self.folder / "logs",
+            settings.processes,
+            settings.handicaps(),
+            self.seconds,
+        )
+
+    def _record(self, now: float, commands: list[Command]) -> None:
+        """Keep what counts, then note it."""
+        records = [record for command in commands if (record := self._row(now, command))]
+        if records:
+            self._journal.append(records)
+        for command in commands:
+            self._note(now, command)
+
+    def _row(self, now: float, command: Command) -> Record | None:
+        if isinstance(command, Keep):
+            task, block = command.block.task, command.block
+            return BlockRecord(
+                now,
+                task.worker,
+                self._attempts[task.worker],
+                task.shards,
+                task.chain,
+                block.first_draw,
+                block.payload,
+                block.extras,
+                block.state,
+            )
+        if isinstance(command, Note):
+            return self._event(now, command.what, command.worker, text=command.details)
+        if isinstance(command, Task):
+            first, n_draws = command.first_draw, command.n_draws
+            shards, chain = command.shards, command.chain
+            return self._event(
+                now, "task", command.worker, shards=shards, chain=chain, first=first, n=n_draws
+            )
+        return None
+
+    def _event(self, now: float, what: str, worker: int, **details: Any) -> EventRecord:
+        return EventRecord(now, what, worker, self._attempts[worker], details)
+
+    def _note(self, now: float, command: Command) -> None:
+        self.timeline.take(now, command)
+        if isinstance(command, Keep):
+            task = command.block.task
+            self._blocks[task.worker] += 1
+            self._draws[task.worker] += len(command.block.payload) * len(task.shards)
+        elif isinstance(command, Start):
+            self._attempts[command.worker] = command.attempt
+
+    def _progress(self) -> Progress:
+        held = self.scheme.allocation.held
+        workers = tuple(
+            WorkerProgress(self._supervisor.status(k), held[k], self._blocks[k], self._draws[k])
+            for k in range(self.settings.workers)
+        )
+        times = self.timeline.release_times
+        return Progress(
+            seconds=self.seconds,
+            draws=self.n_draws,
+            target=self.settings.draws,
+            since_first=self.seconds - times[0] if times else 0.0,
+            workers=workers,
+            notes=tuple(self.timeline.notes),
+        )
+
+    # ------------------------------------------------------------ results
+
+    @property
+    def why_stopped(self) -> str:
+        """In words."""
+        return self._stopping.reason or (DONE if self.timeline.finished else WORKERS_LOST)
+
+    def result(self, stopped: str) -> Result:
+        """What there is now."""
+        settings = self.settings
+        return Result(
+            model=self.model,
+            unconstrained=self.scheme.global_draws()[: settings.draws].reshape(-1, self.model.dim),
+            shard_draws=self._shard_draws(),
+            timeline=self.timeline,
+            scheme=settings.scheme,
+            workers=settings.workers,
+            redundancy=settings.shards_per_worker,
+            lost=self._supervisor.lost,
+            stopped=stopped,
+            run_dir=str(self.folder),
+        )
+
+    def final_result(self) -> Result:
+        """What there is at the end; an error where a worker's code, or a shard, was in the way."""
+        result = self.result(self.why_stopped)
+        failure = self._supervisor.failure
+        if result.stopped != WORKERS_LOST:
+            return result
+        if failure is not None:
+            raise WorkerFailedError(*failure)
+        raise LostShardError(self._lost_shards(), result)
+
+    def _lost_shards(self) -> list[int]:
+        """Those that nobody alive holds."""
+        lost, allocation = self._coordinator.lost, self.scheme.allocation
+        shards = range(self.settings.workers)
+        return [shard for shard in shards if lost.issuperset(allocation.holders_of(shard))]
+
+    def _shard_draws(self) -> tuple[Array, ...]:
+        if not isinstance(self.scheme, CMC | GroupedCMC):
+            return ()
+        ledger = self.scheme.ledger
+        return tuple(
+            ledger.batches(cell)[:, i] if ledger.n_received[cell] else np.empty((0, self.model.dim))
+            for cell, shards in enumerate(ledger.cells)
+            for i in range(len(shards))
+        )
+
+    def _ess(self) -> float:
+        if self._coordinator.n_global <= 2 * self.model.dim + 8:
+            return 0.0  # too few for weights that mean anything
+        return float(np.min(bulk_ess(self.scheme.global_draws()[None])))
+
+
+def _block_of(record: BlockRecord) -> Block:
+    n_draws = len(record.payload)
+    task = Task(record.worker, record.shards, record.chain, record.first_draw, n_draws)
+    return Block(task, record.first_draw, record.payload, record.extras)

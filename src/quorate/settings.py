@@ -1,0 +1,112 @@
+"""What a run was asked to be: kept with it, so that it can be gone on with."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from quorate.errors import require
+from quorate.latency import parse_dead, parse_slow
+from quorate.scheme import Scheme
+from quorate.schemes import scheme_maker
+from quorate.supervisor import Limits
+from quorate.worker import Handicap
+
+ENGINES = ("process", "ray")
+OnLostShard = Literal["raise", "exclude"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that is not the model and not the data; the words of `quorate.sample`."""
+
+    workers: int = 8
+    redundancy: int | None = None
+    scheme: str = "grouped"
+    draws: int = 2000
+    seed: int = 1
+    max_time: float | None = None
+    target_ess: float | None = None
+    engine: str = "process"
+    processes: int | None = None
+    restarts: int = 5
+    on_lost_shard: OnLostShard = "raise"
+    cov_ridge: float = 0.0
+    precision_ridge: float | None = None
+    code: str = "grouped"
+    slow: str | None = None
+    dead: str | None = None
+    straggle: float | None = None
+
+    def __post_init__(self) -> None:
+        draws, max_time, target_ess = self.draws, self.max_time, self.target_ess
+        require(isinstance(draws, int) and draws >= 1, "draws", draws, "ask for at least one")
+        require(max_time is None or max_time > 0, "max_time", max_time, "it must be above 0")
+        require(
+            target_ess is None or target_ess > 0, "target_ess", target_ess, "it must be above 0"
+        )
+        require(
+            self.engine in ENGINES, "engine", self.engine, f"choose one of {', '.join(ENGINES)}"
+        )
+        processes = self.processes
+        require(processes is None or processes >= 1, "processes", processes, "use at least one")
+        require(self.restarts >= 0, "restarts", self.restarts, "use 0 or more")
+        choices = ("raise", "exclude")
+        require(
+            self.on_lost_shard in choices, "on_lost_shard", self.on_lost_shard, f"one of {choices}"
+        )
+
+    @property
+    def shards_per_worker(self) -> int:
+        """R, which is 1 for CMC, whatever was said."""
+        if self.scheme == "cmc":
+            return 1
+        return min(2, self.workers) if self.redundancy is None else self.redundancy
+
+    def make_scheme(self, dim: int) -> Scheme:
+        """The scheme, for one run."""
+        if self.scheme == "coded":
+            require(
+                self.cov_ridge > 0,
+                "cov_ridge",
+                self.cov_ridge,
+                "coded draws need one in units of the posterior's variances, say a hundredth",
+            )
+        redundancy = min(2, self.workers) if self.redundancy is None else self.redundancy
+        return scheme_maker(
+            self.scheme,
+            self.workers,
+            redundancy,
+            dim,
+            self.cov_ridge,
+            self.precision_ridge,
+            self.code,
+        )()
+
+    def limits(self) -> Limits:
+        """How much is put up with from workers."""
+        return Limits(restarts=self.restarts)
+
+    def handicaps(self) -> dict[int, Handicap]:
+        """Delays put in on purpose, by worker: the slow come first, the dying last."""
+        n_slow, factor = parse_slow(self.slow) if self.slow is not None else (0, 1.0)
+        n_dead, after = parse_dead(self.dead) if self.dead is not None else (0, 0.0)
+        require(
+            n_slow + n_dead <= self.workers,
+            "slow and dead workers",
+            n_slow + n_dead,
+            f"there are only {self.workers}",
+        )
+        require(
+            self.straggle is None or self.straggle > 1,
+            "straggle",
+            self.straggle,
+            "a Pareto factor has a mean only if its tail index is above 1",
+        )
+        first_dying = self.workers - n_dead
+        return {
+            worker: Handicap(
+                factor=factor if worker < n_slow else 1.0,
+                tail_index=self.straggle,
+                dies_after=int(after) + 1 if worker >= first_dying else None,
+            )
+            for worker in range(self.workers)
+        }
