@@ -8,12 +8,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="seed of all randomness in tests")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def seed(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--seed"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 

@@ -1,5 +1,6 @@
 """`quorate sample` and `quorate summary`, on real files and processes."""
 
+import json
 import sys
 
 import numpy as np
@@ -95,20 +96,20 @@ def test_a_model_that_raises_is_told_with_its_shard(program, tmp_path, rng):
     assert "shard" in result.stderr
 
 
-def test_a_run_that_is_stopped_early_says_so(table):
-    arguments = [
-        "--workers",
-        "2",
-        "--draws",
-        "100000000",
-        "--max-time",
-        "6",
-        "--sampler",
-        "ellipse",
-    ]
+def test_a_run_that_is_stopped_early_says_so_and_can_be_gone_on_with(table, tmp_path):
+    run = tmp_path / "run"
+    arguments = ["--workers", "2", "--scheme", "cmc", "--sampler", "ellipse", "--draws", "300"]
+    arguments += ["--dead", "1@3", "--restarts", "0", "--run-dir", run]
     result = quorate("sample", "--formula", "y ~ x", table, *arguments)
     assert result.exit_code == 3
-    assert "time is up" in result.stdout
+    assert "nobody alive holds shard 1" in result.stderr
+    assert f"quorate resume {run}" in result.stderr.replace("\n", "")
+    assert "workers lost" in result.stdout
+    result = quorate("resume", run, "--json")
+    assert result.exit_code == 0
+    assert "300 draws" in result.stdout
+    lines = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]
+    assert lines[-1]["draws"] == 300
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def test_frames_come_back_as_they_were(frames):
         assert list(again.arrays) == list(frame.arrays)
         for name, array in frame.arrays.items():
             assert again.arrays[name].dtype == array.dtype
+            assert again.arrays[name].shape == array.shape
             np.testing.assert_array_equal(again.arrays[name], array)
     assert read_frame(pipe) is None
 
@@ -41,3 +42,18 @@ def test_a_pipe_that_breaks_off_is_at_its_end(n_bytes):
     write_frame(pipe, Frame("block", {"first_draw": 3}, {"payload": np.ones((4, 5))}))
     assert n_bytes < len(pipe.getvalue())
     assert read_frame(io.BytesIO(pipe.getvalue()[:n_bytes])) is None
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"\xff" * 100,
+        b"\0" * 7 + b"\x05hello",
+        b"\0" * 7 + b"\x02{}",
+        b"\0" * 7 + b'\x16["block",{},[["x",1]]]',
+        b"\0" * 7 + b'\x20["block",{},[["x","|O",[1000000]]]]' + b"\0" * 99,
+    ],
+)
+def test_what_is_no_frame_is_an_error_and_nothing_else(nonsense):
+    with pytest.raises(ValueError, match=r"."):
+        read_frame(io.BytesIO(nonsense))

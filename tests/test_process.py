@@ -120,7 +120,7 @@ def test_a_worker_that_dies_is_covered_by_its_group(rows, tmp_path):
 
 
 def test_cmc_without_one_of_its_workers_gives_what_there_is(rows, tmp_path):
-    with pytest.raises(LostShardError, match="shards 3") as caught:
+    with pytest.raises(LostShardError, match="shard 3") as caught:
         sample(rows, tmp_path, scheme="cmc", dead="1@2", draws=100_000, restarts=0)
     result = caught.value.result
     assert result.stopped == "workers lost"

@@ -19,6 +19,7 @@ QuorateWarning
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 
 class QuorateError(Exception):
@@ -102,16 +103,16 @@ class UnreachableError(QuorateError):
 class LostShardError(QuorateError):
     """Every worker that holds some shards is lost for good. `result` is what there was by then."""
 
-    def __init__(self, shards: Collection[int], result: object) -> None:
+    def __init__(self, shards: Collection[int], result: Any) -> None:
         super().__init__(shards, result)
         self.shards, self.result = shards, result
 
     def __str__(self) -> str:
-        named = ", ".join(map(str, self.shards))
         return (
-            f"nobody alive holds shards {named}: the draws in `error.result` are of the whole "
-            "posterior, but fewer than were asked for. Resume the run when its machines are back, "
-            "raise `redundancy`, or say on_lost_shard='exclude' to go on without those rows"
+            f"nobody alive holds {named_shards(self.shards)}: the draws in `error.result` are of "
+            "the whole posterior, but fewer than were asked for. Resume the run when its machines "
+            "are back, raise `redundancy`, or say on_lost_shard='exclude' to go on without those "
+            "rows"
         )
 
 
@@ -203,6 +204,11 @@ def named_workers(workers: Collection[int]) -> str:
     shown = [str(worker) for worker in sorted(workers)[:8]]
     more = f" and {len(workers) - 8} more" if len(workers) > 8 else ""
     return ("worker " if len(workers) == 1 else "workers ") + ", ".join(shown) + more
+
+
+def named_shards(shards: Collection[int]) -> str:
+    """`shard 3`, or `shards 0, 2`."""
+    return ("shard " if len(shards) == 1 else "shards ") + ", ".join(map(str, shards))
 
 
 def is_our_own(kind: str) -> bool:

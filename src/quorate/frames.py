@@ -23,12 +23,12 @@ class Frame:
 
 def write_frame(file: BinaryIO, frame: Frame) -> None:
     """Write a frame, whole, and flush."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in frame.arrays.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in frame.arrays.items()}
     shapes = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
     header = json.dumps([frame.kind, frame.fields, shapes]).encode()
     file.write(_LENGTH.pack(len(header)) + header)
     for array in arrays.values():
-        file.write(array.data.cast("B") if array.size else b"")
+        file.write(array.reshape(-1).data.cast("B") if array.size else b"")
     file.flush()
 
 
@@ -53,7 +53,7 @@ def read_frame(file: BinaryIO) -> Frame | None:
 def _array(file: BinaryIO, dtype: str, shape: list[int]) -> NDArray[Any]:
     array = np.empty(shape, dtype=np.dtype(dtype))
     if array.size:
-        _fill(file, array.data.cast("B"))
+        _fill(file, array.reshape(-1).data.cast("B"))
     return array
 
 

@@ -33,8 +33,8 @@ class Progress:
         Since it began.
     draws, target
         Global draws that are there, and those that were asked for.
-    since_first
-        Seconds since the first of them was there.
+    speed
+        Global draws a second since the first of them was there, in this sitting.
     workers
         How each of them does.
     notes
@@ -44,16 +44,14 @@ class Progress:
     seconds: float
     draws: int
     target: int
-    since_first: float
+    speed: float
     workers: tuple[WorkerProgress, ...]
     notes: tuple[tuple[float, Note], ...]
 
     @property
     def seconds_left(self) -> float | None:
         """Until the last draw, at the speed so far."""
-        if not self.draws or not self.since_first:
-            return None
-        return (self.target - self.draws) * self.since_first / self.draws
+        return (self.target - self.draws) / self.speed if self.speed else None
 
     def as_json(self) -> dict[str, Any]:
         """For a line of JSON."""

@@ -59,6 +59,7 @@ class Run:
         self._coordinator = Coordinator(self.scheme, settings.draws, queue_depth=2)
         self._supervisor = Supervisor(self._coordinator, settings.limits())
         self._journal = journal
+        self._n_earlier = 0  # global draws of earlier sittings
         self._attempts: Counter[int] = Counter()
         self._blocks: Counter[int] = Counter()
         self._draws: Counter[int] = Counter()  # of single shards, by worker
@@ -83,6 +84,7 @@ class Run:
             if state is not None:
                 self._supervisor.states[key] = state
         self._coordinator.take_all_back()
+        self._n_earlier = self.n_draws
         self._stopping.began_at(self.seconds)
 
     def steps(self, listen: Listener) -> Iterator[int]:
@@ -170,15 +172,20 @@ class Run:
             WorkerProgress(self._supervisor.status(k), held[k], self._blocks[k], self._draws[k])
             for k in range(self.settings.workers)
         )
-        times = self.timeline.release_times
         return Progress(
             seconds=self.seconds,
             draws=self.n_draws,
             target=self.settings.draws,
-            since_first=self.seconds - times[0] if times else 0.0,
+            speed=self._speed(),
             workers=workers,
             notes=tuple(self.timeline.notes),
         )
+
+    def _speed(self) -> float:
+        """Global draws a second, since the first that this sitting has released."""
+        times = self.timeline.release_times[self._n_earlier :]
+        spent = self.seconds - times[0] if times else 0.0
+        return len(times) / spent if spent else 0.0
 
     # ------------------------------------------------------------ results
 
@@ -206,6 +213,7 @@ class Run:
     def final_result(self) -> Result:
         """What there is at the end; an error where a worker's code, or a shard, was in the way."""
         result = self.result(self.why_stopped)
+        result.save()
         failure = self._supervisor.failure
         if result.stopped != WORKERS_LOST:
             return result

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.coordinator import Coordinator
-from quorate.errors import is_our_own
+from quorate.errors import is_our_own, named_shards
 from quorate.messages import (
     Block,
     Command,
@@ -173,7 +173,7 @@ class Supervisor:
             return f"draws have shape {payload.shape[1:]}, where those of others have {shape}"
         arrays = [payload, *block.extras.values()]
         if not all(np.all(np.isfinite(array)) for array in arrays):
-            return f"draws of {_named_shards(task.shards)} are not finite"
+            return f"draws of {named_shards(task.shards)} are not finite"
         return ""
 
     def _note(self, block: Block) -> None:
@@ -276,7 +276,3 @@ class Supervisor:
 
 def _chain(task: Task) -> Chain:
     return task.worker, task.shards, task.chain
-
-
-def _named_shards(shards: tuple[int, ...]) -> str:
-    return ("shard " if len(shards) == 1 else "shards ") + ", ".join(map(str, shards))

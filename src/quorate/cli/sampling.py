@@ -3,6 +3,8 @@
 import importlib.util
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,18 @@ import cloudpickle
 from rich.table import Table
 from rich.text import Text
 
-from quorate.api import sample
+from quorate.api import resume, sample
 from quorate.cli.console import err, out
 from quorate.coding import CODES
-from quorate.errors import BadInputError, require
+from quorate.errors import BadInputError, LostShardError, require
 from quorate.model import Model
 from quorate.models import linear, logistic, negative_binomial, poisson
 from quorate.models.formula import design
-from quorate.progress import json_lines
-from quorate.result import load_summary
+from quorate.progress import Listener, json_lines
+from quorate.result import Result, load_summary
 from quorate.samplers import SAMPLERS
 from quorate.schemes import SCHEMES
+from quorate.stopping import DONE, ENOUGH
 from quorate.tables import open_table
 
 _STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it
@@ -53,6 +56,9 @@ _FAILED = 4  # exit code of a run that has none
 @click.option("--precision-ridge", type=float, metavar="Y", help="Of the coded scheme.")
 @click.option("--code", default="grouped", show_default=True, metavar="|".join(CODES))
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+@click.option("--processes", type=int, metavar="N", help="Fewer or more than workers.")
+@click.option("--restarts", type=int, default=5, show_default=True, metavar="N")
+@click.option("--on-lost-shard", default="raise", show_default=True, metavar="raise|exclude")
 @click.option("--slow", metavar="NxF", help="Make N workers F times slower, on purpose.")
 @click.option("--dead", metavar="N[@B]", help="End N workers, after B blocks, on purpose.")
 @click.option("--json", "as_json", is_flag=True, help="Tell the progress as lines of JSON.")
@@ -75,16 +81,53 @@ def sample_command(
     else:
         files = list(what)
         model, reading = _regression(formula, family, files)
-    progress = json_lines() if as_json else True
-    result = sample(model, files, straggle=tail, progress=progress, **reading, **options)
+    with _told() as tell:
+        tell(sample(model, files, straggle=tail, progress=_progress(as_json), **reading, **options))
+
+
+@click.command("resume")
+@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.option("--draws", type=int, metavar="L", help="More than were asked for before.")
+@click.option("--processes", type=int, metavar="N", help="Fewer or more than workers.")
+@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this time.")
+@click.option("--target-ess", type=float, metavar="N", help="Stop at so many effective draws.")
+@click.option("--seed", type=int, metavar="N", help="To be sure that it is the right run.")
+@click.option("--on-lost-shard", metavar="raise|exclude")
+@click.option("--json", "as_json", is_flag=True, help="Tell the progress as lines of JSON.")
+def resume_command(run_dir: Path, as_json: bool, **options: Any) -> None:
+    """Go on with a run that was interrupted, killed or ran out of time.
+
+    Executes the model that is kept with the run: resume only runs that you trust.
+    """
+    with _told() as tell:
+        tell(resume(run_dir, progress=_progress(as_json), **options))
+
+
+def _progress(as_json: bool) -> bool | Listener:
+    return json_lines() if as_json else True
+
+
+@contextmanager
+def _told() -> Iterator[Callable[[Result], None]]:
+    """What becomes of a run, in words and exit codes."""
+    try:
+        yield _tell
+    except LostShardError as error:
+        err.print(f"Error: {error}", soft_wrap=True)
+        _tell(error.result)
+
+
+def _tell(result: Result) -> None:
+    how_to_go_on = f"Go on with: quorate resume {result.run_dir}"
     if not result.n_draws:
         err.print(f"No draws: {result.stopped} before there was one of every shard.")
+        err.print(how_to_go_on, soft_wrap=True)
         raise SystemExit(_FAILED)
-    result.save()
     out.print(_table(result.summary_rows()))
     out.print(repr(result)[1:-1], soft_wrap=True)
     err.print(f"Written: {result.run_dir}", soft_wrap=True)
-    if result.stopped not in ("done", "enough effective draws"):
+    if result.stopped not in (DONE, ENOUGH):
+        err.print(how_to_go_on, soft_wrap=True)
         raise SystemExit(_STOPPED_EARLY)
 
 

@@ -89,7 +89,7 @@ class ProcessEngine:
         place = worker % self._n_places
         host = self._hosts[place]
         if host is None:
-            host = self._spares.pop() if self._spares else self._spawn()
+            host = self._spares.pop() if attempt and self._spares else self._spawn()
             self._hosts[place] = host
         host.send(Frame("host", {"worker": worker, "attempt": attempt}))
 
