@@ -8,11 +8,13 @@ QuorateError
 ├── UnreachableError         the workers still alive can never give what was asked
 ├── ImproperError            a subposterior that has no mode, or is flat along some direction
 ├── NotANumberError          a log density that is NaN or +inf where a chain or a search went
+├── JournalError             the file of a run that cannot be read, written or gone on with
 └── MissingExtraError        an optional library that is not installed
 
 QuorateWarning
 ├── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
 ├── WrongShapeWarning           a subposterior whose shape is wrong for its sampler
+├── JournalWarning              rows of a journal that are damaged and were left out
 └── DivergenceWarning           trajectories that left the region where they can be trusted
 """
 
@@ -135,6 +137,17 @@ class NotANumberError(QuorateError):
         )
 
 
+class JournalError(QuorateError):
+    """The file that a run is kept in cannot be used: which file, what is wrong, the way out."""
+
+    def __init__(self, path: str, what: str, way_out: str) -> None:
+        super().__init__(path, what, way_out)
+        self.path, self.what, self.way_out = path, what, way_out
+
+    def __str__(self) -> str:
+        return f"journal {self.path} {self.what}: {self.way_out}"
+
+
 class MissingExtraError(QuorateError, ImportError):
     """An optional library is needed and not installed."""
 
@@ -156,6 +169,10 @@ class IllConditionedCodeWarning(QuorateWarning):
 
 class WrongShapeWarning(QuorateWarning):
     """A subposterior whose shape is wrong for its sampler, so that draws are dear or alike."""
+
+
+class JournalWarning(QuorateWarning):
+    """Rows of a journal that are damaged, or come after such a row, and were left out."""
 
 
 class DivergenceWarning(QuorateWarning):
