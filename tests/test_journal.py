@@ -1,5 +1,6 @@
 """The file of a run: what comes back, what is refused, and what a crash or a flipped bit costs."""
 
+import json
 import os
 import pickle
 import shutil
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from journal_blocks import block
+from quorate import journal_rows
 from quorate.errors import BadInputError, JournalError, JournalWarning
 from quorate.journal import (
     BlockRecord,
@@ -103,7 +105,7 @@ fits = st.builds(FitRecord, st.floats(0), st.integers(0), st.integers(0), named)
 parts = st.tuples(st.integers(0, 1), payloads, named, named)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(details, st.lists(st.lists(events | fits | parts, max_size=4), max_size=3))
 def test_what_is_written_comes_back(configuration, batches):
     written, position, states = [], {}, {}
@@ -240,6 +242,15 @@ def test_a_second_journal_in_a_folder_is_refused(tmp_path):
         Journal.create(tmp_path, {})
 
 
+def test_what_others_left_behind_is_no_part_of_a_new_journal(tmp_path):
+    with Journal.create(tmp_path / "old", {}) as journal:
+        journal.append([block(0)])
+        shutil.copytree(tmp_path / "old", tmp_path / "new")
+    (tmp_path / "new" / "journal.sqlite").rename(tmp_path / "new" / "journal.sqlite.partial")
+    Journal.create(tmp_path / "new", {}).close()
+    assert read(tmp_path / "new") == ([], {})
+
+
 def test_no_journal(tmp_path):
     refused(tmp_path, "is not there")
     refused(tmp_path / "nowhere", "is not there")
@@ -367,6 +378,7 @@ from quorate.journal import EventRecord, Journal
 from journal_blocks import block
 folder, first = Path(sys.argv[1]), int(sys.argv[2])
 journal = Journal.open(folder)
+journal._connection.execute("PRAGMA wal_autocheckpoint = 40")
 print("open", flush=True)
 for i in range(first, 1_000_000):
     blocks = [block(3 * i, worker=w) for w in range(3)]
@@ -507,6 +519,44 @@ def test_a_damaged_state_is_none(tmp_path):
     with Journal.open(tmp_path) as journal:
         journal.append([block(18)])
     assert same(read(tmp_path)[1][KEY], block(18).state)
+
+
+HEADERS = [
+    [{"kind": "block"}, []],
+    [{"kind": "event", "time": 1.0, "what": "lost", "more": 1}, []],
+    [{"kind": "fit", "time": 1.0, "worker": 0, "shard": 0, "names": ["a"]}, []],
+    [{}, [["O", [1]]]],
+    [{}, [["V8", [1]]]],
+    [{}, [["<f8", [-1, -1]]]],
+    [{}, [["<f8", [10**30]]]],
+    [{}, [["no dtype", [1]]]],
+    [{}, [["<f8", 3]]],
+    [{}],
+    3,
+]
+WRONG_FIELDS = (
+    {"first_draw": "0"},
+    {"worker": [1]},
+    {"shards": [[1]]},
+    {"shards": 3},
+    {"state": 3},
+)
+FIELDS = {**block(0)._asdict(), "state": {}, "kind": "block"}
+del FIELDS["payload"], FIELDS["extras"]
+HEADERS += [[FIELDS | wrong, [["<f8", [1]]]] for wrong in WRONG_FIELDS]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_rows_that_a_stranger_made_up_are_dropped(header, tmp_path):
+    Journal.create(tmp_path, {}).close()
+    text, body = json.dumps(header).encode(), bytes(8)
+    row = (1, text, journal_rows._checksum("log", 1, text, body), body)
+    connection = sqlite3.connect(tmp_path / "journal.sqlite")
+    with connection:
+        connection.execute("INSERT INTO log VALUES (?, ?, ?, ?)", row)
+    connection.close()
+    with pytest.warns(JournalWarning, match="row 1"):
+        assert read(tmp_path) == ([], {})
 
 
 def outcome(folder, written):
