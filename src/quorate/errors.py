@@ -9,12 +9,14 @@ QuorateError
 ├── LostShardError           nobody alive holds a shard; what was drawn by then comes with it
 ├── ImproperError            a subposterior that has no mode, or is flat along some direction
 ├── NotANumberError          a log density that is NaN or +inf where a chain or a search went
+├── JournalError             the file of a run that cannot be read, written or gone on with
 └── MissingExtraError        an optional library that is not installed
 
 QuorateWarning
 ├── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
 ├── WrongShapeWarning           a subposterior whose shape is wrong for its sampler
 ├── ChangedModelWarning         a run is gone on with under other code than it began with
+├── JournalWarning              rows of a journal that are damaged and were left out
 └── DivergenceWarning           trajectories that left the region where they can be trusted
 """
 

@@ -41,7 +41,7 @@ _TROUBLES = {
         "what was written before is safe: make room and resume the run",
     ),
     sqlite3.SQLITE_IOERR: (
-        "cannot be read or written because the disk reports an error",
+        "cannot be read or written because the disk reports an error or is full",
         "what was written before is safe as far as the disk is: mend it and resume the run",
     ),
     sqlite3.SQLITE_BUSY: ("is locked by another process", "end that process"),
@@ -178,7 +178,7 @@ def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> No
         raise JournalError(
             str(path), what, "read it with the quorate that wrote it, or a later one"
         )
-    tables = dict(connection.execute("SELECT name, sql FROM sqlite_schema"))
+    tables = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
     expected = {name.encode(): sql.encode() for name, sql in (_TABLES | _SQLITE_TABLES).items()}
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     if version != SCHEMA or tables != expected or (log_ahead and mode != b"wal"):

@@ -21,12 +21,12 @@ from quorate.journal_rows import (
     Row,
     read_record,
     read_row,
+    require_whole_numbers,
 )
 
 _BATCH = 16  # rows; between batches the writer may tidy up
 _MOST_MISSING = 100_000  # rows in a row; beyond that their numbers are not to be trusted
 _ROWS = "SELECT id, header, crc, body FROM {} WHERE id > ? ORDER BY id LIMIT ?"
-
 
 Place = tuple[ChainKey, str]  # of an array of a state: whose, and its name
 
@@ -193,7 +193,8 @@ def state_fields(key: ChainKey, name: str, draw: int) -> dict[str, Any]:
 
 def _owner(fields: dict[str, Any]) -> Place:
     try:
-        (worker, shards, chain), name = fields["key"], fields["name"]
+        (worker, shards, chain), name = fields["key"], str(fields["name"])
+        require_whole_numbers(worker, *shards, chain)
         return ChainKey(worker, tuple(shards), chain), name
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedRowError("it is not written as a state is") from error

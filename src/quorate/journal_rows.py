@@ -130,7 +130,7 @@ def read_row(table: str, row: Row) -> tuple[dict[str, Any], list[AnyArray]]:
     try:
         fields, specs = json.loads(header)
         return dict(fields), _arrays(specs, body)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DamagedRowError("it is not written as a row of a journal is") from error
 
 
@@ -171,12 +171,20 @@ def read_record(table: str, row: Row) -> tuple[Record | None, dict[str, int]]:
         if kind == "block":
             fields["shards"], state = tuple(fields["shards"]), fields.pop("state")
             extras = dict(zip(names, arrays[1:], strict=True))
-            return BlockRecord(**fields, payload=arrays[0], extras=extras), dict(state)
+            record = BlockRecord(**fields, payload=arrays[0], extras=extras)
+            require_whole_numbers(*record.shards, record.worker, record.chain, record.next_draw)
+            return record, dict(state)
         if kind == "fit":
             return FitRecord(**fields, arrays=dict(zip(names, arrays, strict=True))), {}
         return (None if kind == "dropped" else EventRecord(**fields)), {}
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise DamagedRowError("it is not written as a record is") from error
+
+
+def require_whole_numbers(*values: object) -> None:
+    """Refuse what a stranger may have put in the place of an index."""
+    if not all(isinstance(value, int) for value in values):
+        raise DamagedRowError("it has an index that is not a whole number")
 
 
 def _plain(value: Any) -> Any:
