@@ -13,7 +13,8 @@ QuorateError
 QuorateWarning
 ├── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
 ├── WrongShapeWarning           a subposterior whose shape is wrong for its sampler
-└── DivergenceWarning           trajectories that left the region where they can be trusted
+├── DivergenceWarning           trajectories that left the region where they can be trusted
+└── CombinationWarning          a rule for combining draws that is out of its depth
 """
 
 from collections.abc import Collection, Sequence
@@ -160,6 +161,10 @@ class WrongShapeWarning(QuorateWarning):
 
 class DivergenceWarning(QuorateWarning):
     """Hamiltonian trajectories that diverged: the draws may miss part of the posterior."""
+
+
+class CombinationWarning(QuorateWarning):
+    """A rule for combining draws whose result is poor, or what another rule would have given."""
 
 
 def named_workers(workers: Collection[int]) -> str:
