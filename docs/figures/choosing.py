@@ -1,7 +1,7 @@
 """What each rule makes of a skewed, a banana-shaped and a two-mode posterior.
 
-`python docs/figures/choosing.py` draws the pictures of docs/choosing.md and the table of its numbers,
-in a few seconds. Posteriors are known on a grid, from which subposteriors are drawn independently.
+`python docs/figures/choosing.py` draws the pictures of docs/choosing.md, and the table of their
+numbers, in a few seconds. Posteriors are known on a grid; subposteriors are drawn independently.
 """
 
 from collections.abc import Callable

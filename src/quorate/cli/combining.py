@@ -43,9 +43,9 @@ def combine_command(
 ) -> None:
     """Combine draws of subposteriors into draws of the posterior.
 
-    RUN... are NetCDF files of ArviZ, one for each shard, with a group `posterior`; the prior of each
-    must have been raised to the power 1/K for K shards. Variables are combined on the scale they
-    are stored in: positive ones may come out negative.
+    RUN... are NetCDF files of ArviZ with a group `posterior`, one for each shard, counted from 0.
+    The prior of each must have been raised to the power 1/K for K shards. Variables are combined on
+    the scale they are stored in: positive ones may come out negative.
     """
     options = {name: value for name, value in given.items() if value is not None}
     wanted = variables.split(",") if variables else None
@@ -56,7 +56,10 @@ def combine_command(
         combined = combine(trees, rule, seed=seed, variables=wanted, **options)
     for warning in caught:
         err.print(f"Warning: {warning.message}", soft_wrap=True)
-    combined.to_netcdf(str(target))
+    try:
+        combined.to_netcdf(str(target))
+    except OSError as error:
+        raise BadInputError("out", str(target), f"cannot be written ({error})") from None
     out.print(summary_table(combined.summary_rows()))
     out.print(repr(combined)[1:-1], soft_wrap=True)
     err.print(f"Written: {target}", soft_wrap=True)

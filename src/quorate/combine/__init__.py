@@ -37,9 +37,10 @@ def combine(
 ) -> Combined:
     """Draws of the posterior from draws of its subposteriors, wherever they were drawn.
 
-    Subposterior s must be p(θ)^(1/K) times the likelihood of shard s. Draws are combined on the
-    scale they are given in: a positive variable may come out negative, unless its logarithm is
-    given instead.
+    Subposterior s must be p(θ)^(1/K) times the likelihood of shard s, with p the density of the
+    prior on the scale the draws are given in. They are combined on that scale: a positive variable
+    may come out negative. To combine its logarithm u = log θ, let shards draw with the prior of u,
+    p(θ)·θ, to the power 1/K.
 
     Parameters
     ----------
@@ -58,12 +59,12 @@ def combine(
     """
     require(rule in RULES, "rule", rule, f"choose one of {', '.join(RULES)}")
     _check_options(rule, seed, options)
-    layout = None
-    if len(subposterior_draws) and has_names(subposterior_draws[0]):
-        subposterior_draws, layout = named_draws(subposterior_draws, variables)
+    given, layout = list(subposterior_draws), None
+    if given and has_names(given[0]):
+        given, layout = named_draws(given, variables)
     else:
         require(variables is None, "variables", variables, "arrays have no names: give columns")
-    shards = ShardDraws.of(subposterior_draws, layout.names if layout else None)
+    shards = ShardDraws.of(given, layout.names if layout else None)
     return replace(RULES[rule](shards, seed=seed, **options), layout=layout)
 
 

@@ -86,4 +86,5 @@ class Combined:
         }
 
     def __repr__(self) -> str:
-        return f"<Combined: {len(self.draws)} draws by {self.rule}. {self.assumes}>"
+        assumed = self.assumes[0].lower() + self.assumes[1:]
+        return f"<Combined: {len(self.draws)} draws by {self.rule}. Assumed: {assumed}>"

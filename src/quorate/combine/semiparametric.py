@@ -11,8 +11,8 @@ The product over shards is a mixture of Gaussians with one component for each ve
 Departures from the paper: kernels have the shape h²C_s instead of h²I, so that units do not matter
 and everything needed of a draw is two numbers and a vector; many chains of indices run side by
 side; draws are kept only after h has come down to its last value, n^(-1/(4+d)) by default; and
-1/N(θ_i | μ_s, C_s) is cut off where the farthest of n_s Gaussian draws would lie, or else a few draws
-in the tail of a skewed subposterior carry all the weight.
+1/N(θ_i | μ_s, C_s) is cut off where the farthest of n_s Gaussian draws would lie, or else a few
+draws in the tail of a skewed subposterior carry all the weight.
 """
 
 import warnings
@@ -118,10 +118,10 @@ class _Chains:
         chosen = [x[i] for x, i in zip(self.steps, self.indices, strict=True)]
         return np.asarray(np.sum(chosen, axis=0))
 
-    def sweep(self, bandwidth: float) -> float:
-        """Propose a new index for every shard in turn; the share of proposals accepted."""
+    def sweep(self, bandwidth: float) -> Array:
+        """Propose a new index for every shard in turn; what share of chains took it, by shard."""
         points = self.points()
-        n_chains, n_accepted = len(points), 0
+        n_chains, rates = len(points), np.zeros(len(self.indices))
         narrow = 1 / bandwidth**2
         pull = narrow - 1 / (1 + bandwidth**2)
         for s, now in enumerate(self.indices):
@@ -131,10 +131,10 @@ class _Chains:
             gain += pull * (np.square(moved).sum(axis=1) - np.square(points).sum(axis=1))
             gain += self.misfits[s][new] - self.misfits[s][now]
             accepted = -2 * self.rng.standard_exponential(n_chains) < gain
-            self.indices[s] = np.where(accepted, new, now)
+            rates[s] = np.mean(accepted & (new != now))
             points = np.where(accepted[:, None], moved, points)
-            n_accepted += int(accepted.sum())
-        return n_accepted / self.indices.size
+            self.indices[s] = np.where(accepted, new, now)
+        return rates
 
 
 def _walk(chains: _Chains, n_draws: int, bandwidth: float) -> Array:
@@ -143,13 +143,13 @@ def _walk(chains: _Chains, n_draws: int, bandwidth: float) -> Array:
     schedule = start * (bandwidth / start) ** np.linspace(0, 1, _ANNEALING - _LAST)
     for h in schedule:
         chains.sweep(h)
-    rate = float(np.mean([chains.sweep(bandwidth) for _ in range(_LAST)]))
+    rate = float(np.mean([chains.sweep(bandwidth) for _ in range(_LAST)], axis=0).min())
     n_sweeps = min(_MOST_SWEEPS, int(np.ceil(_MOVES / max(rate, 1e-9))))
     if rate * _MOST_SWEEPS < 1:
         warnings.warn(
-            f"semiparametric: {rate:.1%} of proposals were accepted, so that draws repeat each "
-            "other: raise `bandwidth`, or use another rule where there are many dimensions or "
-            "shards that disagree",
+            f"semiparametric: {rate:.1%} of proposals for some shard were accepted, so that draws "
+            "repeat each other: raise `bandwidth`, or use another rule where there are many "
+            "dimensions or shards that disagree",
             CombinationWarning,
             stacklevel=3,
         )

@@ -13,14 +13,13 @@ from numpy.typing import ArrayLike
 
 from quorate._types import Array
 from quorate.combine.combined import Combined
-from quorate.errors import BadInputError, require
+from quorate.errors import BadInputError, SingularCovarianceError, require
 from quorate.linalg import spd_inverse
 from quorate.moments import Moments
 
 _NEXT_TO_NONE = 1e-100  # spread beside that of other shards of which no square can be trusted
-_SINGULAR = (
-    1e-13  # smallest eigenvalue of a correlation matrix, per dimension, that is not rounding
-)
+_TINY = 1e-150  # range of which no square can be computed
+_SINGULAR = 1e-12  # per dimension: eigenvalue of a correlation matrix that may be rounding alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +60,7 @@ class ShardDraws:
         highs = np.array([values.max(axis=0) for values in shards]) / 2
         centre = lows.min(axis=0) + highs.max(axis=0)
         half_ranges = (highs - lows).max(axis=0)
+        _check_units(half_ranges, names)
         scale = np.exp2(np.round(np.log2(np.where(half_ranges > 0, half_ranges, 1.0))))
         return cls(tuple((v - centre) / scale for v in shards), centre, scale, names)
 
@@ -117,7 +117,11 @@ class ShardDraws:
     @cached_property
     def product_cov(self) -> Array:
         """V = (Σ P_s)⁻¹, the covariance of the product of Gaussians."""
-        return _inverse(self.precisions.sum(axis=0))
+        try:
+            return _inverse(self.precisions.sum(axis=0))
+        except SingularCovarianceError:
+            way_out = "shards differ too much in scale: use weights='diagonal' of consensus"
+            raise BadInputError("the sum of precisions", "singular", way_out) from None
 
     @cached_property
     def weights(self) -> Array:
@@ -174,7 +178,10 @@ def _inverse(matrices: Array) -> Array:
 
 
 def _as_floats(shard: int, values: ArrayLike) -> Array:
-    given = np.asarray(values)
+    try:
+        given = np.asarray(values)
+    except ValueError as error:
+        raise BadInputError(f"shard {shard}", "no array", f"give one ({error})") from None
     require(
         np.can_cast(given.dtype, np.float64, "same_kind"),
         f"type of the draws of shard {shard}",
@@ -206,4 +213,14 @@ def _check_finite(shard: int, values: Array, names: Sequence[str]) -> None:
             f"draw {draw} of {names[j]} in shard {shard}",
             float(values[draw, j]),
             "find out why the sampler gave it; no draw can be left out without a bias",
+        )
+
+
+def _check_units(half_ranges: Array, names: Sequence[str]) -> None:
+    for name, half_range in zip(names, half_ranges, strict=True):
+        require(
+            half_range == 0 or _TINY < half_range < 1 / _TINY,
+            f"half the range of {name}",
+            float(half_range),
+            "give it in units in which squares can be computed",
         )

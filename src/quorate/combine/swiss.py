@@ -35,5 +35,5 @@ def optimal_map(source: Array, target: Array) -> Array:
     lower = sds[:, None] * np.linalg.cholesky(source / (sds * sds[:, None]))
     whitened = np.linalg.solve(lower, np.linalg.solve(lower, target).T)
     values, vectors = np.linalg.eigh((whitened + whitened.T) / 2)
-    root = (vectors * np.sqrt(values)) @ vectors.T
+    root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
     return np.asarray(np.linalg.solve(lower.T, (lower @ root).T).T)

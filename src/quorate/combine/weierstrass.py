@@ -22,7 +22,7 @@ from quorate._types import Array
 from quorate.combine.combined import Combined
 from quorate.combine.consensus import merge
 from quorate.combine.shard_draws import ShardDraws
-from quorate.errors import CombinationWarning, require
+from quorate.errors import BadInputError, CombinationWarning, require
 
 _ASSUMES = (
     "Draws of two subposteriors come close to each other often enough: a few dimensions, and "
@@ -56,17 +56,10 @@ def weierstrass(
     """
     shards = ShardDraws.of(draws)
     require(bandwidth is None or bandwidth > 0, "bandwidth", bandwidth, "give a number above 0")
-    rng = np.random.default_rng(seed)
-    level, widest = list(shards.scaled), 0.0
-    shards.covs  # noqa: B018  # refuse what has no covariance by the name of its shard
-    while len(level) > 1:
-        pairs = list(zip(level[::2], level[1::2], strict=False))
-        above = []
-        for pair in pairs:
-            product, used = _product(pair, n_draws or max(shards.counts), bandwidth, rng)
-            above.append(product)
-            widest = max(widest, used)
-        level = above + level[2 * len(pairs) :]
+    n_draws = n_draws or max(shards.counts)
+    _ = shards.covs  # where there is none, the shard is refused by its own number
+    require(n_draws > shards.dim, "n_draws", n_draws, f"give more than {shards.dim}")
+    found, widest = _tree(shards, n_draws, bandwidth, np.random.default_rng(seed))
     if widest > max(_WIDE, bandwidth or 0):
         warnings.warn(
             f"weierstrass: pairs are so far apart that bandwidth {widest:.2g} was needed; the "
@@ -75,7 +68,25 @@ def weierstrass(
             CombinationWarning,
             stacklevel=2,
         )
-    return shards.combined(level[0], "weierstrass", _ASSUMES)
+    return shards.combined(found, "weierstrass", _ASSUMES)
+
+
+def _tree(
+    shards: ShardDraws, n_draws: int, bandwidth: float | None, rng: Generator
+) -> tuple[Array, float]:
+    """Draws of the product of all, and the widest bandwidth that was used."""
+    level, widest = list(shards.scaled), 0.0
+    while len(level) > 1:
+        for _ in range(len(level) // 2):
+            pair = level.pop(0), level.pop(0)
+            try:
+                product, used = _product(pair, n_draws, bandwidth, rng)
+            except BadInputError:
+                way_out = "too few are close to each other: raise `bandwidth`, or give more draws"
+                raise BadInputError("number of pairs", "too small", way_out) from None
+            level.append(product)
+            widest = max(widest, used)
+    return level[0], widest
 
 
 def _product(
