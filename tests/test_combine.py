@@ -360,6 +360,12 @@ def test_shards_that_disagree_are_told_of(rule):
     assert np.isfinite(combined.draws).all()
 
 
+def test_a_bandwidth_that_has_to_be_raised_is_told_of(rng):
+    shards = Gaussians(2, 2, rng).draws([200] * 2, rng)
+    with pytest.warns(CombinationWarning, match="was needed"):
+        quorate.combine(shards, "weierstrass", bandwidth=1e-3)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     rule=st.sampled_from(EVERY_RULE),

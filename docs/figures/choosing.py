@@ -1,9 +1,10 @@
 """What each rule makes of a skewed, a banana-shaped and a two-mode posterior.
 
-`python docs/figures/choosing.py` draws the pictures of docs/choosing.md, and the table of their
-numbers, in a few seconds. Posteriors are known on a grid; subposteriors are drawn independently.
+`python docs/figures/choosing.py` draws the pictures of docs/choosing.md, and the tables of their
+numbers, in a minute. Posteriors are known on a grid; subposteriors are drawn independently.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,13 @@ from numpy.typing import NDArray
 
 import quorate
 from quorate.combine import RULES
+from quorate.errors import CombinationWarning
 
 Array = NDArray[np.float64]
 FOLDER = Path(__file__).with_suffix("")
+PAGE = Path(__file__).parents[1] / "choosing.md"
 SHARDS, DRAWS, SEED = 4, 5000, 1
+DIMENSIONS, REPETITIONS = (1, 2, 5, 10, 20), 10
 TRUTH, RULE, SHARD = "#222222", "#0072b2", "#999999"
 
 
@@ -119,7 +123,47 @@ def main() -> None:
             found["consensus of logarithms"] = np.exp(quorate.combine(logarithms).draws)
         found["of the posterior itself"] = case.draws(case.posterior(), rng)
         table += [line(case, name, draws) for name, draws in found.items()]
-    (FOLDER / "table.md").write_text("\n".join(table) + "\n")
+    put("shapes", table)
+    put("dimensions", price_of_dimensions())
+
+
+def put(name: str, table: list[str]) -> None:
+    """Put a table into the page, between the two comments of its name."""
+    begin, end = f"<!-- {name}: written by docs/figures/choosing.py -->", f"<!-- end of {name} -->"
+    before, _, rest = PAGE.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    PAGE.write_text("\n".join([before + begin, "", *table, "", end + after]))
+
+
+def price_of_dimensions() -> list[str]:
+    """A table of the error that noise makes on Gaussians, where no rule has any other."""
+    heads = " | ".join(f"d = {dim}" for dim in DIMENSIONS)
+    table = [f"| rule | {heads} |", "|---|" + "--:|" * len(DIMENSIONS)]
+    for rule in RULES:
+        errors = [noise(rule, dim) for dim in DIMENSIONS]
+        table.append(f"| {rule} | " + " | ".join(f"{error:.2f}" for error in errors) + " |")
+    return table
+
+
+def noise(rule: str, dim: int) -> float:
+    """RMS error of the mean, in sds of the posterior, over coordinates and repetitions."""
+    errors = []
+    for repetition in range(REPETITIONS):
+        rng = np.random.default_rng((dim, repetition))
+        roots = rng.normal(size=(SHARDS, dim, 2 * dim)) / np.sqrt(2 * dim)
+        covs = roots @ roots.swapaxes(1, 2) + 0.3 * np.eye(dim)
+        means = 0.5 * rng.normal(size=(SHARDS, dim))
+        precisions = np.linalg.inv(covs)
+        cov = np.linalg.inv(precisions.sum(axis=0))
+        mean = cov @ np.einsum("sij,sj->i", precisions, means)
+        shards = [
+            rng.multivariate_normal(*moments, 2000) for moments in zip(means, covs, strict=True)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CombinationWarning)
+            found = quorate.combine(shards, rule, seed=repetition).draws.mean(axis=0)
+        errors.append((found - mean) / np.sqrt(np.diagonal(cov)))
+    return float(np.sqrt(np.square(errors).mean()))
 
 
 def line(case: Case, name: str, draws: Array) -> str:

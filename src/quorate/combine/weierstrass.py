@@ -30,7 +30,7 @@ _ASSUMES = (
 )
 _PILOT = 20_000  # pairs from which the acceptance rate is known
 _LEAST_ACCEPTED = 0.01  # share of pairs; below it h is raised
-_WIDE = 1.0  # h from which next to nothing is rejected but noise
+_WIDE = 1.0  # h from which pairs that are accepted are hardly closer than others
 
 
 def weierstrass(
@@ -52,7 +52,8 @@ def weierstrass(
         How many; as many as the largest shard has by default.
     bandwidth
         h, in sds of the difference of the two draws; n^(-1/(4+d)) of the smaller set by default.
-        Raised, with a warning above 1, where less than one pair in a hundred would be accepted.
+        Raised where less than one pair in a hundred would be accepted, with a warning where it
+        was given, or comes to more than 1.
     """
     shards = ShardDraws.of(draws)
     require(bandwidth is None or bandwidth > 0, "bandwidth", bandwidth, "give a number above 0")
@@ -60,11 +61,11 @@ def weierstrass(
     _ = shards.covs  # where there is none, the shard is refused by its own number
     require(n_draws > shards.dim, "n_draws", n_draws, f"give more than {shards.dim}")
     found, widest = _tree(shards, n_draws, bandwidth, np.random.default_rng(seed))
-    if widest > max(_WIDE, bandwidth or 0):
+    if widest > (bandwidth or _WIDE):
         warnings.warn(
-            f"weierstrass: pairs are so far apart that bandwidth {widest:.2g} was needed; the "
-            "draws are close to those of consensus. There are too many dimensions for this rule, "
-            "or shards that disagree",
+            f"weierstrass: pairs are so far apart that bandwidth {widest:.2g} was needed; above 1 "
+            "the draws are close to those of consensus. There are too few draws, too many "
+            "dimensions for this rule, or shards that disagree",
             CombinationWarning,
             stacklevel=2,
         )
