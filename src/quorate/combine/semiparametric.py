@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from quorate._types import Array, IntArray
 from quorate.combine.combined import Combined
@@ -108,7 +108,7 @@ class _Chains:
             from_product, from_own = values - shards.product_mean, values - shards.means[s]
             lengths.append(np.einsum("ni,ij,nj->n", from_product, precision, from_product))
             misfit = np.einsum("ni,ij,nj->n", from_own, precision, from_own)
-            misfits.append(np.minimum(misfit, chi2.isf(1 / len(values), shards.dim)))
+            misfits.append(np.minimum(misfit, chdtri(shards.dim, 1 / len(values))))
             steps.append(from_product @ (whiten @ shards.weights[s]).T)
         indices = np.array([rng.integers(len(x), size=n_chains) for x in lengths])
         return cls(lengths, misfits, steps, indices, rng)
