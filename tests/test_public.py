@@ -13,10 +13,12 @@ from quorate import errors
 def test_public_names():
     assert sorted(quorate.__all__) == [
         "BadInputError",
+        "Combined",
         "GaussianSubposteriors",
         "QuorateError",
         "Result",
         "SimulationSummary",
+        "combine",
         "gaussian_mean_model",
         "paper_subposteriors",
         "resume",

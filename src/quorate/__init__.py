@@ -3,6 +3,8 @@
 from importlib.metadata import version
 
 from quorate.api import resume, sample, stream
+from quorate.combine import combine
+from quorate.combine.combined import Combined
 from quorate.errors import BadInputError, QuorateError
 from quorate.result import Result
 from quorate.simulation import SimulationSummary, simulate
@@ -11,10 +13,12 @@ from quorate.subposterior import GaussianSubposteriors, gaussian_mean_model, pap
 __version__ = version("quorate")
 __all__ = [
     "BadInputError",
+    "Combined",
     "GaussianSubposteriors",
     "QuorateError",
     "Result",
     "SimulationSummary",
+    "combine",
     "gaussian_mean_model",
     "paper_subposteriors",
     "resume",

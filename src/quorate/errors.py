@@ -17,7 +17,8 @@ QuorateWarning
 ├── WrongShapeWarning           a subposterior whose shape is wrong for its sampler
 ├── ChangedModelWarning         a run is gone on with under other code than it began with
 ├── JournalWarning              rows of a journal that are damaged and were left out
-└── DivergenceWarning           trajectories that left the region where they can be trusted
+├── DivergenceWarning           trajectories that left the region where they can be trusted
+└── CombinationWarning          a rule for combining draws that is out of its depth
 """
 
 from collections.abc import Collection, Sequence
@@ -199,6 +200,10 @@ class ChangedModelWarning(QuorateWarning):
 
 class DivergenceWarning(QuorateWarning):
     """Hamiltonian trajectories that diverged: the draws may miss part of the posterior."""
+
+
+class CombinationWarning(QuorateWarning):
+    """A rule for combining draws whose result is poor, or what another rule would have given."""
 
 
 def named_workers(workers: Collection[int]) -> str:

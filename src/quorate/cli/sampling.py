@@ -123,7 +123,7 @@ def _tell(result: Result) -> None:
         err.print(f"No draws: {result.stopped} before there was one of every shard.")
         err.print(how_to_go_on, soft_wrap=True)
         raise SystemExit(_FAILED)
-    out.print(_table(result.summary_rows()))
+    out.print(summary_table(result.summary_rows()))
     out.print(repr(result)[1:-1], soft_wrap=True)
     err.print(f"Written: {result.run_dir}", soft_wrap=True)
     if result.stopped not in (DONE, ENOUGH):
@@ -135,7 +135,7 @@ def _tell(result: Result) -> None:
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 def summary_command(run_dir: Path) -> None:
     """Print the parameters of a run again."""
-    out.print(_table(load_summary(run_dir)))
+    out.print(summarysummary_table(load_summary(run_dir)))
 
 
 def _tail_index(straggle: str | None) -> float | None:
@@ -187,7 +187,8 @@ def _regression(formula: str, family: str, files: list[str]) -> tuple[Model, dic
     return families[family](learned.names), reading
 
 
-def _table(rows: dict[str, dict[str, float]]) -> Table:
+def summary_table(rows: dict[str, dict[str, float]]) -> Table:
+    """A line for each scalar, by name; a column for each thing said of it."""
     table = Table()
     table.add_column("parameter", no_wrap=True)
     columns = list(next(iter(rows.values()), {}))

@@ -1,0 +1,88 @@
+"""`quorate combine`."""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from quorate.cli.console import err, out
+from quorate.cli.sampling import summary_table
+from quorate.combine import RULES, combine
+from quorate.errors import BadInputError, CombinationWarning, require
+from quorate.extras import load
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+@click.command("combine")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option("--rule", default="consensus", show_default=True, metavar="|".join(RULES))
+@click.option(
+    "-o",
+    "--out",
+    "target",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="NetCDF file to write.",
+)
+@click.option("--weights", metavar="full|diagonal|uniform", help="Of consensus.  [default: full]")
+@click.option("--bandwidth", type=float, metavar="H", help="Of semiparametric and weierstrass.")
+@click.option("--draws", "n_draws", type=int, metavar="L", help="Not of consensus and swiss.")
+@click.option("--variables", metavar="A,B,…", help="The ones to combine.  [default: all]")
+@click.option("--seed", type=int, default=1, show_default=True, metavar="N")
+def combine_command(
+    files: tuple[Path, ...],
+    rule: str,
+    target: Path,
+    variables: str | None,
+    seed: int,
+    **given: Any,
+) -> None:
+    """Combine draws of subposteriors into draws of the posterior.
+
+    RUN... are NetCDF files of ArviZ with a group `posterior`, one for each shard, counted from 0.
+    The prior of each must have been raised to the power 1/K for K shards. Variables are combined on
+    the scale they are stored in: positive ones may come out negative.
+    """
+    options = {name: value for name, value in given.items() if value is not None}
+    wanted = variables.split(",") if variables else None
+    _check_target(target, files)
+    trees = [_read(file) for file in files]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CombinationWarning)
+        combined = combine(trees, rule, seed=seed, variables=wanted, **options)
+    for warning in caught:
+        err.print(f"Warning: {warning.message}", soft_wrap=True)
+    try:
+        combined.to_netcdf(str(target))
+    except OSError as error:
+        raise BadInputError("out", str(target), f"cannot be written ({error})") from None
+    out.print(summary_table(combined.summary_rows()))
+    out.print(repr(combined)[1:-1], soft_wrap=True)
+    err.print(f"Written: {target}", soft_wrap=True)
+
+
+def _check_target(target: Path, files: tuple[Path, ...]) -> None:
+    parent = target.resolve().parent
+    require(parent.is_dir(), "out", str(target), "the folder does not exist")
+    is_input = target.resolve() in [file.resolve() for file in files]
+    require(not is_input, "out", str(target), "it is one of the files to combine: choose another")
+
+
+def _read(file: Path) -> "xr.DataTree":
+    load("h5netcdf", "netcdf")
+    import xarray as xr
+
+    require(file.is_file(), "file", str(file), "there is none of this name")
+    try:
+        with xr.open_datatree(file, engine="h5netcdf") as tree:
+            loaded = tree.load()
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        way_out = f"it cannot be read as NetCDF 4 ({error})"
+        raise BadInputError("file", str(file), way_out) from None
+    groups = list(loaded.children)
+    require("posterior" in groups, f"groups of {file}", groups, "a `posterior` is needed")
+    return loaded
