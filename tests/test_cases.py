@@ -4,24 +4,17 @@ Errors are in posterior standard deviations. `consensus` in the reference file i
 weights reach on the same partition with long exact runs: the rule's own error, not ours.
 """
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import norm
 
+from cases import REFERENCE, targets
 from quorate.combine.consensus import consensus_weights, merge
 from quorate.ess import bulk_ess
-from quorate.models import Ordered, Positive, UnitInterval, from_functions, linear, logistic
 from quorate.moments import Moments
 from quorate.samplers import make_sampler
-from quorate.shards import write_shards
 from quorate.streams import ChainStream, Streams
-from quorate.target import Target
 
-FOLDER = Path(__file__).parent / "data" / "cases"
-REFERENCE = json.loads((FOLDER / "reference.json").read_text())
 CONSENSUS = [
     (case, int(k))
     for case, known in REFERENCE.items()
@@ -32,52 +25,11 @@ N_DRAWS = 6000
 FALSE_FAIL_RATE = 1e-6
 
 
-def mixture_prior(p):
-    (low, high), sigma, w = p["mu"], p["sigma"], p["w"]
-    return -(low**2 + high**2 + np.sum(sigma**2)) / 8 + 4 * (np.log(w) + np.log1p(-w))
-
-
-def mixture_likelihood(p, shard):
-    """Two normals; the logarithm of w N(mu_1, sigma_1) + (1 - w) N(mu_2, sigma_2)."""
-    z = (shard["y"][:, None] - p["mu"]) / p["sigma"]
-    with np.errstate(divide="ignore"):
-        weights = np.log([p["w"], 1 - p["w"]])
-    return np.sum(np.logaddexp(*(weights - np.log(p["sigma"]) - z**2 / 2).T))
-
-
-def capture_likelihood(p, shard):
-    """An animal is there with probability omega; one never seen may not be."""
-    y = shard["y"]
-    with np.errstate(divide="ignore"):
-        seen = np.log(p["omega"]) + y @ np.log(p["p"]) + (1 - y) @ np.log1p(-p["p"])
-        absent = np.where(y.any(axis=1), -np.inf, np.log1p(-p["omega"]))
-    return np.sum(np.logaddexp(seen, absent))
-
-
-MODELS = {
-    "kidscore_interaction": linear(4, "flat", scale_prior="half_cauchy(2.5)"),
-    "nes1996": linear(9, "flat", scale_prior="flat"),
-    "logmesquite": linear(7, "flat", scale_prior="flat"),
-    "wells_dae_inter": logistic(7, "flat"),
-    "gauss_mix": from_functions(
-        mixture_prior,
-        mixture_likelihood,
-        {"mu": Ordered(2), "sigma": Positive(2), "w": UnitInterval()},
-    ),
-    "capture_Mt": from_functions(
-        lambda p: 0.0, capture_likelihood, {"omega": UnitInterval(), "p": UnitInterval(3)}
-    ),
-}
-
-
 def draws_of_shards(case, n_shards, seed, folder, sampler="auto"):
     """Shape (N_DRAWS, n_shards, d); the partition is that of the reference, whatever the seed."""
-    with np.load(FOLDER / f"{case}.npz") as data:
-        shards = write_shards(dict(data), n_shards, folder, seed=0)
     method = make_sampler(sampler)
     chains = []
-    for s in range(n_shards):
-        target = Target(MODELS[case], shards.shard(s), n_shards)
+    for s, target in enumerate(targets(case, n_shards, folder)):
         stream = ChainStream(Streams(seed), s, 0)
         chains.append(method.draw(target, method.warm_up(target, stream), stream, N_DRAWS)[0])
     return np.stack(chains, axis=1)

@@ -1,0 +1,91 @@
+"""Errors of merged means on real posteriors, by where the covariances in the weights come from.
+
+Six posteriors, four shards, 500 draws per shard; RMS over parameters and blocks of draws, in
+posterior standard deviations, of the distance to Σ W_s μ_s with weights and means known exactly.
+"""
+
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from quorate.combine.consensus import consensus_weights
+from quorate.combine.weights import shrunk_covariance, shrunk_covariances
+from quorate.errors import QuorateWarning
+from quorate.fit import Fit
+from quorate.moments import Moments
+from quorate.samplers import AutoSampler, fit_of
+from quorate.streams import ChainStream, Streams
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from cases import REFERENCE, subposterior_moments, targets
+
+N_SHARDS, N_DRAWS, N_BLOCKS, SEED = 4, 500, 20, 1
+FEW_BLOCKS = {"logmesquite": 5}  # handed to `nuts`, whose draws take longer
+
+
+def blocks_of(case: str, folder: Path) -> tuple[np.ndarray, list[Fit | None]]:
+    """Consecutive blocks of one chain per shard, (n_blocks, n_shards, N_DRAWS, d), and fits."""
+    sampler, chains, fits = AutoSampler(), [], []
+    n_blocks = FEW_BLOCKS.get(case, N_BLOCKS)
+    for s, target in enumerate(targets(case, N_SHARDS, folder)):
+        stream = ChainStream(Streams(SEED), s, 0)
+        state = sampler.warm_up(target, stream)
+        draws = sampler.draw(target, state, stream, n_blocks * N_DRAWS)[0]
+        chains.append(draws.reshape(n_blocks, N_DRAWS, -1))
+        fits.append(fit_of(state))
+    return np.stack(chains, axis=1), fits
+
+
+def merged_means(covs: list[np.ndarray], means: np.ndarray) -> np.ndarray:
+    """Of every block, (n_blocks, d)."""
+    return np.einsum("bsij,bsj->bi", consensus_weights(np.stack(covs)), means)
+
+
+def errors_of(case: str, folder: Path) -> dict[str, tuple[float, float]]:
+    """By source of the covariances: in all, and through weights alone."""
+    blocks, fits = blocks_of(case, folder)
+    true_means, true_covs = subposterior_moments(case)
+    expected = merged_means([true_covs], true_means[None])
+    moments = [[Moments.of(draws) for draws in block] for block in blocks]
+    sources = {
+        "exact": [true_covs for _ in blocks],
+        "draws": [np.stack([of.covariance() for of in shards]) for shards in moments],
+        "shrunk": [shrunk_covariances(shards, fits) for shards in moments],
+        "alone": [
+            np.stack([shrunk_covariance(of, fit) for of, fit in zip(shards, fits, strict=True)])
+            for shards in moments
+        ],
+        "no fit": [shrunk_covariances(shards, [None] * N_SHARDS) for shards in moments],
+    }
+    merged = {name: merged_means(covs, blocks.mean(axis=2)) for name, covs in sources.items()}
+    sds = np.array(REFERENCE[case]["sd"])
+
+    def rms(gaps: np.ndarray) -> float:
+        return float(np.sqrt(np.mean((gaps / sds) ** 2)))
+
+    return {name: (rms(m - expected), rms(m - merged["exact"])) for name, m in merged.items()}
+
+
+def main() -> None:
+    """One line per case."""
+    print(f"RMS error of merged means, {N_SHARDS} shards, {N_DRAWS} draws each, posterior sds")
+    print("exact weights: what noise in the means of shards leaves, whatever the weights")
+    print("shrunk: the default; alone: each shard by itself; no fit: from draws only")
+    names = ("exact", "draws", "shrunk", "alone", "no fit")
+    print(f"{'in all':22}" + "".join(f"{name:>8}" for name in names), end="")
+    print("  ratio | weights alone:" + "".join(f"{name:>8}" for name in names[1:]) + "  ratio")
+    for case in REFERENCE:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", QuorateWarning)
+            found = errors_of(case, Path(folder) / "shards")
+        print(f"{case:22}" + "".join(f"{found[name][0]:8.3f}" for name in names), end="")
+        print(f"  {found['draws'][0] / found['shrunk'][0]:5.1f}", end=" |               ")
+        print("".join(f"{found[name][1]:8.3f}" for name in names[1:]), end="")
+        print(f"  {found['draws'][1] / found['shrunk'][1]:5.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Six real posteriors (posteriordb) that tests and benchmarks share.
+
+In tests/data/cases: the data of each, and `reference.json` with moments of long runs and with what
+consensus weights reach with long exact runs. `subposteriors.npz` has means (4, d) and covariances
+(4, d, d) of the subposteriors for K = 4, `<case>_mean` and `<case>_cov`: by quadrature for the
+linear ones, by importance sampling at 2¹⁵ quasi-random points for the others, along a grid of
+logit(omega) for capture_Mt, whose far tail (prior^(1/4)) a chain hardly ever visits.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from quorate.models import Ordered, Positive, UnitInterval, from_functions, linear, logistic
+from quorate.shards import write_shards
+from quorate.target import Target
+
+FOLDER = Path(__file__).parent / "data" / "cases"
+REFERENCE = json.loads((FOLDER / "reference.json").read_text())
+
+
+def mixture_prior(p):
+    (low, high), sigma, w = p["mu"], p["sigma"], p["w"]
+    return -(low**2 + high**2 + np.sum(sigma**2)) / 8 + 4 * (np.log(w) + np.log1p(-w))
+
+
+def mixture_likelihood(p, shard):
+    """Two normals; the logarithm of w N(mu_1, sigma_1) + (1 - w) N(mu_2, sigma_2)."""
+    z = (shard["y"][:, None] - p["mu"]) / p["sigma"]
+    with np.errstate(divide="ignore"):
+        weights = np.log([p["w"], 1 - p["w"]])
+    return np.sum(np.logaddexp(*(weights - np.log(p["sigma"]) - z**2 / 2).T))
+
+
+def capture_likelihood(p, shard):
+    """An animal is there with probability omega; one never seen may not be."""
+    y = shard["y"]
+    with np.errstate(divide="ignore"):
+        seen = np.log(p["omega"]) + y @ np.log(p["p"]) + (1 - y) @ np.log1p(-p["p"])
+        absent = np.where(y.any(axis=1), -np.inf, np.log1p(-p["omega"]))
+    return np.sum(np.logaddexp(seen, absent))
+
+
+MODELS = {
+    "kidscore_interaction": linear(4, "flat", scale_prior="half_cauchy(2.5)"),
+    "nes1996": linear(9, "flat", scale_prior="flat"),
+    "logmesquite": linear(7, "flat", scale_prior="flat"),
+    "wells_dae_inter": logistic(7, "flat"),
+    "gauss_mix": from_functions(
+        mixture_prior,
+        mixture_likelihood,
+        {"mu": Ordered(2), "sigma": Positive(2), "w": UnitInterval()},
+    ),
+    "capture_Mt": from_functions(
+        lambda p: 0.0, capture_likelihood, {"omega": UnitInterval(), "p": UnitInterval(3)}
+    ),
+}
+
+
+def targets(case, n_shards, folder):
+    """The subposteriors, on the partition of the reference; shards are written to `folder`."""
+    with np.load(FOLDER / f"{case}.npz") as data:
+        shards = write_shards(dict(data), n_shards, folder, seed=0)
+    return [Target(MODELS[case], shards.shard(s), n_shards) for s in range(n_shards)]
+
+
+def subposterior_moments(case):
+    """Means and covariances of the four subposteriors for K = 4."""
+    with np.load(FOLDER / "subposteriors.npz") as known:
+        return known[f"{case}_mean"], known[f"{case}_cov"]
