@@ -135,7 +135,7 @@ def _tell(result: Result) -> None:
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 def summary_command(run_dir: Path) -> None:
     """Print the parameters of a run again."""
-    out.print(summarysummary_table(load_summary(run_dir)))
+    out.print(summary_table(load_summary(run_dir)))
 
 
 def _tail_index(straggle: str | None) -> float | None:
