@@ -10,7 +10,6 @@ from math import inf, isfinite
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import minimize
 
 from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError, NotANumberError, require
@@ -112,6 +111,8 @@ def _scales(
 
 def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
     """L-BFGS in scaled coordinates, to where Newton steps are few."""
+    from scipy.optimize import minimize  # takes long to import, and is for few
+
     gradient = gradient_of(target, density, place.scales)
 
     def fall(z: Array) -> tuple[float, Array]:
