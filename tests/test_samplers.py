@@ -267,7 +267,7 @@ def test_fit_leaves_a_saddle():
     )
 
 
-@pytest.mark.parametrize("gap", [1e-2, 1e-4])
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-5, 1e-6])
 def test_fit_and_base_bear_columns_that_are_nearly_collinear(gap, rng, seed):
     one = 1e6 * rng.standard_normal(400)
     features = np.vstack([np.ones(400), one, one + 1e6 * gap * rng.standard_normal(400)]).T
@@ -276,8 +276,23 @@ def test_fit_and_base_bear_columns_that_are_nearly_collinear(gap, rng, seed):
     before = sampler.warm_up(target, stream(seed))
     draws, after = sampler.draw(target, before, stream(seed), 1000)
     assert not efficiency(draws, before, after).is_poor
-    exact = np.linalg.inv(features.T @ features) * np.exp(2 * laplace_fit(target).mode[-1])
-    np.testing.assert_allclose(laplace_fit(target).cov[:3, :3] / exact, 1, rtol=0.02)
+    triangle = np.linalg.inv(np.linalg.qr(features, mode="r"))
+    fit = laplace_fit(target)
+    exact = triangle @ triangle.T * np.exp(2 * fit.mode[-1])
+    np.testing.assert_allclose(fit.cov[:3, :3] / exact, 1, rtol=0.02)
+    mode = np.linalg.lstsq(features, shard["y"], rcond=1e-15)[0]
+    assert np.abs((fit.mode[:3] - mode) / np.sqrt(np.diag(exact))).max() < 1e-3
+
+
+def test_gradients_do_not_lose_collinear_columns_either(rng):
+    one = rng.standard_normal(400)
+    features = np.vstack([one, one + 1e-6 * rng.standard_normal(400)]).T
+    shard = {"X": features, "y": (rng.random(400) < 0.5).astype(float)}
+    fit = laplace_fit(Target(LogisticWithGradient(2, np.inf), shard, 1))
+    chance = 1 / (1 + np.exp(-features @ fit.mode))
+    triangle = np.linalg.qr(np.sqrt(chance * (1 - chance))[:, None] * features, mode="r")
+    white = triangle @ fit.lower
+    np.testing.assert_allclose(white.T @ white, np.eye(2), atol=0.02)
 
 
 def test_a_mode_at_an_edge_is_refused():

@@ -49,7 +49,7 @@ def _ranks(values: Array) -> Array:
     ordered = np.take_along_axis(values, order, axis=0)
     places = np.arange(1, len(values) + 1).reshape(-1, *(1,) * (values.ndim - 1))
     differs = ordered[1:] != ordered[:-1]
-    end = np.ones_like(differs[:1])
+    end = np.ones_like(ordered[:1], dtype=np.bool_)
     first = np.maximum.accumulate(np.where(np.concatenate([end, differs]), places, 1))
     is_last = np.concatenate([differs, end])
     last = np.minimum.accumulate(np.where(is_last, places, len(values))[::-1])[::-1]

@@ -24,7 +24,7 @@ from quorate.target import Target
 
 _MAX_STEPS = 150
 _CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
-_FLAT = 1e-12  # curvature, where 1 is that of the scale, below which a direction is flat
+_FLAT = 1e-13  # curvature, where 1 is that of the scale, below which a direction is flat
 _BENT = 1e-3  # negative curvature, in the same units, that makes a point a saddle
 _FAR = 30.0  # standard deviations at which the density must have fallen…
 _FALL = 2.0  # …by this much, as even a Cauchy density has
@@ -165,7 +165,7 @@ def _uphill(target: Target, density: Density, place: _Place, bends: Array) -> tu
     for i in np.flatnonzero(~np.isfinite(gradient + bends.sum(axis=0))):
         raise _edge(target.model.names[i], float(gradient[i]))
     values, vectors = np.linalg.eigh(bends)
-    sizes = np.maximum(np.abs(values), 1e-10 * np.abs(values).max() + 1e-300)
+    sizes = np.maximum(np.abs(values), _FLAT * np.abs(values).max() + 1e-300)
     step = vectors @ ((vectors.T @ gradient) / sizes)
     return step, float(gradient @ step) / 2
 

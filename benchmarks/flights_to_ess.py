@@ -1,0 +1,179 @@
+"""Time until the flights regression has 1,000 effective draws of all its 31 coefficients.
+
+Ours on two worker processes, then NumPyro's NUTS on all rows at once, in the same run. NUTS is
+given a budget: what it did not reach within it is extrapolated from its effective draws per second
+after warm-up, and said to be. Both draw from the same density.
+"""
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import quorate
+from quorate.ess import bulk_ess
+from quorate.models import logistic
+from quorate.models.formula import design
+from quorate.shards import write_shards
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+from flights import FORMULA, flights
+
+WANTED = 1000
+N_WARM_UP = 300  # steps that NUTS adapts in; its authors' default is 1,000
+BUDGET = float(os.environ.get("NUTS_SECONDS", "240"))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds by the clock, and of all processors together."""
+
+    wall: float
+    cpu: float
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(self.wall - other.wall, self.cpu - other.cpu)
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.wall + other.wall, self.cpu + other.cpu)
+
+    def times(self, factor: float) -> "Cost":
+        return Cost(self.wall * factor, self.cpu * factor)
+
+    def __str__(self) -> str:
+        return f"{self.wall:8.1f} {self.cpu:8.1f}"
+
+
+def cpu(who: int) -> float:
+    """Seconds of this process, or of its children that have ended."""
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
+
+
+def now() -> Cost:
+    """Of this process and its children that have ended."""
+    return Cost(time.perf_counter(), cpu(resource.RUSAGE_SELF) + cpu(resource.RUSAGE_CHILDREN))
+
+
+def least_ess(draws: np.ndarray) -> float:
+    """Of the coefficient that has fewest."""
+    return float(np.min(bulk_ess(draws[None])))
+
+
+def ours(model: Any, rows: dict[str, np.ndarray]) -> Cost:
+    """Two processes until there are enough; cutting rows into shards is counted."""
+    start = now()
+    options = {"redundancy": 1, "draws": 10**6, "target_ess": WANTED, "sampler": "ellipse"}
+    with tempfile.TemporaryDirectory() as folder:
+        result = quorate.sample(model, rows, workers=2, run_dir=Path(folder) / "run", **options)
+    spent = now() - start
+    ess = least_ess(result.unconstrained)
+    print(
+        f"  quorate, ellipse, 2 processes      {spent}   ESS {ess:,.0f} of {result.n_draws} draws"
+    )
+    return spent
+
+
+@dataclass
+class Chain:
+    """NumPyro's NUTS on all rows, with what it has cost so far."""
+
+    sampler: Any
+    extra: dict[str, np.ndarray]
+    compiling: float = 0.0
+
+    @classmethod
+    def on(cls, rows: dict[str, np.ndarray]) -> "Chain":
+        import jax
+        import numpyro
+        from numpyro.infer import MCMC, NUTS
+
+        numpyro.enable_x64()
+
+        def program(X: Any, y: Any) -> None:  # noqa: N803
+            wide = numpyro.distributions.Normal(0.0, 2.5).expand([X.shape[1]]).to_event(1)
+            beta = numpyro.sample("beta", wide)
+            numpyro.sample("y", numpyro.distributions.BernoulliLogits(X @ beta), obs=y)
+
+        kernel = NUTS(program, dense_mass=True)
+        chain = cls(MCMC(kernel, num_warmup=N_WARM_UP, num_samples=50, progress_bar=False), rows)
+        jax.monitoring.register_event_duration_secs_listener(chain.listen)
+        return chain
+
+    def listen(self, event: str, seconds: float, **more: Any) -> None:
+        """Add up what JAX says of tracing, lowering and compiling."""
+        if event.startswith("/jax/core/compile/"):
+            self.compiling += seconds
+
+    def steps(self, go: Callable[..., None]) -> Cost:
+        import jax
+
+        start = now()
+        go(jax.random.PRNGKey(1), **self.extra)
+        jax.block_until_ready(self.sampler.last_state)
+        return now() - start
+
+
+def theirs(rows: dict[str, np.ndarray]) -> Cost:
+    """NUTS until there are enough, or its time is up; without what was compiled."""
+    chain = Chain.on(rows)
+    warm_up = chain.steps(chain.sampler.warmup)
+    drawing, blocks = Cost(0.0, 0.0), []
+    while not blocks or (drawing + warm_up).wall < BUDGET:
+        chain.sampler.post_warmup_state = chain.sampler.last_state
+        drawing += chain.steps(chain.sampler.run)
+        blocks.append(np.asarray(chain.sampler.get_samples()["beta"]))
+        ess = least_ess(np.concatenate(blocks))
+        if ess >= WANTED:
+            break
+    compiled = Cost(chain.compiling, chain.compiling)
+    n_draws = sum(map(len, blocks))
+    print(f"  NUTS, {N_WARM_UP} steps of warm-up          {warm_up}   with compiling")
+    print(f"  NUTS, drawing                      {drawing}   ESS {ess:,.0f} of {n_draws} draws")
+    print(f"  of these, compiling                {compiled}   by the clock of JAX")
+    total = warm_up + drawing.times(max(WANTED / ess, 1.0))
+    said = "" if ess >= WANTED else f"   drawing extrapolated, {WANTED / ess:.1f} times as long"
+    print(f"  NUTS to {WANTED:,}, compiling counted     {total}{said}")
+    print(f"  NUTS to {WANTED:,}, not counted           {total - compiled}")
+    return total - compiled
+
+
+def overhead(model: Any, rows: dict[str, np.ndarray]) -> float:
+    """CPU of the coordinator as a share of its workers', on six workers as in the demo."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = cpu(resource.RUSAGE_SELF)
+        write_shards(rows, 6, Path(folder) / "alone", seed=1)
+        sharding = cpu(resource.RUSAGE_SELF) - start
+        before = cpu(resource.RUSAGE_SELF), cpu(resource.RUSAGE_CHILDREN)
+        options = {"redundancy": 2, "draws": 1000, "seed": 1, "sampler": "ellipse"}
+        quorate.sample(model, rows, workers=6, run_dir=Path(folder) / "run", **options)
+        coordinator = cpu(resource.RUSAGE_SELF) - before[0] - sharding
+        workers = cpu(resource.RUSAGE_CHILDREN) - before[1]
+    print(f"CPU seconds of 1,000 draws on six workers, r = 2: workers {workers:.1f}, coordinator")
+    print(f"  {coordinator:.2f} beside {sharding:.2f} for cutting rows into shards", end="; ")
+    print(f"{coordinator / workers:.1%} of the workers' (target: under 3 %)")
+    return coordinator / workers
+
+
+def main() -> None:
+    """All of it."""
+    table = flights()
+    encoding = design(FORMULA, table)
+    rows, model = encoding.arrays(table), logistic(encoding.names)
+    print(f"{len(table):,} flights, {model.dim} coefficients: until each has ESS {WANTED:,}")
+    print("                                         wall s    CPU s")
+    mine, nuts = ours(model, rows), theirs(rows)
+    clock, work = nuts.wall / mine.wall, nuts.cpu / mine.cpu
+    print(f"  times as long for NUTS, compiling not counted: wall {clock:.1f}, CPU {work:.1f}")
+    overhead(model, rows)
+
+
+if __name__ == "__main__":
+    main()
