@@ -5,6 +5,7 @@ weights reach on the same partition with long exact runs: the rule's own error, 
 """
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,60 +33,78 @@ N_DRAWS = 6000
 FALSE_FAIL_RATE = 1e-6
 
 
-def mixture_prior(p):
-    (low, high), sigma, w = p["mu"], p["sigma"], p["w"]
-    return -(low**2 + high**2 + np.sum(sigma**2)) / 8 + 4 * (np.log(w) + np.log1p(-w))
+def mixture_prior(p, xp=np):
+    spread = (p["mu"] ** 2).sum() + (p["sigma"] ** 2).sum()
+    return -spread / 8 + 4 * (xp.log(p["w"]) + xp.log1p(-p["w"]))
 
 
-def mixture_likelihood(p, shard):
+def mixture_likelihood(p, shard, xp=np):
     """Two normals; the logarithm of w N(mu_1, sigma_1) + (1 - w) N(mu_2, sigma_2)."""
     z = (shard["y"][:, None] - p["mu"]) / p["sigma"]
     with np.errstate(divide="ignore"):
-        weights = np.log([p["w"], 1 - p["w"]])
-    return np.sum(np.logaddexp(*(weights - np.log(p["sigma"]) - z**2 / 2).T))
+        weights = xp.log(xp.array([p["w"], 1 - p["w"]]))
+    return xp.sum(xp.logaddexp(*(weights - xp.log(p["sigma"]) - z**2 / 2).T))
 
 
-def capture_likelihood(p, shard):
+def capture_likelihood(p, shard, xp=np):
     """An animal is there with probability omega; one never seen may not be."""
     y = shard["y"]
     with np.errstate(divide="ignore"):
-        seen = np.log(p["omega"]) + y @ np.log(p["p"]) + (1 - y) @ np.log1p(-p["p"])
-        absent = np.where(y.any(axis=1), -np.inf, np.log1p(-p["omega"]))
-    return np.sum(np.logaddexp(seen, absent))
+        seen = xp.log(p["omega"]) + y @ xp.log(p["p"]) + (1 - y) @ xp.log1p(-p["p"])
+        absent = xp.where(y.any(axis=1), -np.inf, xp.log1p(-p["omega"]))
+    return xp.sum(xp.logaddexp(seen, absent))
 
 
+FUNCTIONS = {
+    "gauss_mix": (
+        mixture_prior,
+        mixture_likelihood,
+        {"mu": Ordered(2), "sigma": Positive(2), "w": UnitInterval()},
+    ),
+    "capture_Mt": (
+        lambda p, xp=np: xp.zeros(()),
+        capture_likelihood,
+        {"omega": UnitInterval(), "p": UnitInterval(3)},
+    ),
+}
 MODELS = {
     "kidscore_interaction": linear(4, "flat", scale_prior="half_cauchy(2.5)"),
     "nes1996": linear(9, "flat", scale_prior="flat"),
     "logmesquite": linear(7, "flat", scale_prior="flat"),
     "wells_dae_inter": logistic(7, "flat"),
-    "gauss_mix": from_functions(
-        mixture_prior,
-        mixture_likelihood,
-        {"mu": Ordered(2), "sigma": Positive(2), "w": UnitInterval()},
-    ),
-    "capture_Mt": from_functions(
-        lambda p: 0.0, capture_likelihood, {"omega": UnitInterval(), "p": UnitInterval(3)}
-    ),
+    **{case: from_functions(*functions) for case, functions in FUNCTIONS.items()},
 }
 
 
-def draws_of_shards(case, n_shards, seed, folder, sampler="auto"):
-    """Shape (N_DRAWS, n_shards, d); the partition is that of the reference, whatever the seed."""
+def with_gradients(case):
+    """Regressions have them; functions get theirs from JAX."""
+    if case not in FUNCTIONS:
+        return MODELS[case]
+    jnp = pytest.importorskip("jax.numpy")
+    prior, likelihood, parameters = FUNCTIONS[case]
+    return from_functions(
+        partial(prior, xp=jnp), partial(likelihood, xp=jnp), parameters, backend="jax"
+    )
+
+
+def draws_of_shards(case, n_shards, seed, folder, sampler="auto", n_draws=N_DRAWS):
+    """Shape (n_draws, n_shards, d); the partition is that of the reference, whatever the seed."""
     with np.load(FOLDER / f"{case}.npz") as data:
         shards = write_shards(dict(data), n_shards, folder, seed=0)
     method = make_sampler(sampler)
+    model = with_gradients(case) if sampler == "nuts" else MODELS[case]
     chains = []
     for s in range(n_shards):
-        target = Target(MODELS[case], shards.shard(s), n_shards)
+        target = Target(model, shards.shard(s), n_shards)
         stream = ChainStream(Streams(seed), s, 0)
-        chains.append(method.draw(target, method.warm_up(target, stream), stream, N_DRAWS)[0])
+        chains.append(method.draw(target, method.warm_up(target, stream), stream, n_draws)[0])
     return np.stack(chains, axis=1)
 
 
+@pytest.mark.parametrize(("sampler", "n_draws"), [("auto", N_DRAWS), ("nuts", 1500)])
 @pytest.mark.parametrize("case", REFERENCE)
-def test_one_shard_is_the_posterior(case, seed, tmp_path):
-    draws = draws_of_shards(case, 1, seed, tmp_path / "shards")[:, 0]
+def test_one_shard_is_the_posterior(case, sampler, n_draws, seed, tmp_path):
+    draws = draws_of_shards(case, 1, seed, tmp_path / "shards", sampler, n_draws)[:, 0]
     known = REFERENCE[case]
     limit = norm.isf(FALSE_FAIL_RATE / (4 * draws.shape[1]))
     for column, mean, sd in zip(draws.T, known["mean"], known["sd"], strict=True):
