@@ -264,7 +264,7 @@ def test_bad_shards(kind, change, message):
 
 
 def test_a_shard_without_a_response():
-    with pytest.raises(BadInputError, match=r"y of the shard is .'X'.: .*holds `X`"):
+    with pytest.raises(BadInputError, match=r"names of the data is .'X'.: there is no `y`"):
         poisson(1).log_likelihood(np.zeros(1), {"X": np.ones((2, 1))})
 
 
@@ -282,3 +282,10 @@ def test_flat_priors_need_rows(rng):
         flat.require_proper([whole, constant])
     logistic(3).require_proper([few, constant])
     logistic(["a", "b", "c"], priors={"a": "flat"}).require_proper([few, constant])
+
+
+def test_a_column_that_is_not_finite_is_named(rng):
+    shard = shard_for(poisson, rng)
+    shard["X"][7, 2] = np.inf
+    with pytest.raises(BadInputError, match=r"hour in row 7 is inf: .*drop such rows"):
+        poisson(["one", "day", "hour"]).log_likelihood(np.zeros(3), shard)

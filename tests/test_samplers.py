@@ -316,7 +316,7 @@ def test_fit_in_many_dimensions(rng):
 @pytest.mark.parametrize("name", ["auto", "ellipse", "random_walk"])
 def test_a_start_without_density_is_refused(name, value):
     target = Target(Density(2, lambda x: value), {}, 1)
-    with pytest.raises(BadInputError, match=r"log density at the start is .*initial\(\)"):
+    with pytest.raises(BadInputError, match=r"log_likelihood at the start, x.* is .*initial\(\)"):
         make_sampler(name).warm_up(target, stream(0))
 
 
@@ -327,6 +327,33 @@ def test_separated_classes_are_refused():
         with pytest.raises(ImproperError, match=r"beta\[1\].*40 rows.*separated.*proper prior"):
             EllipseSampler().warm_up(Target(model, shard, 4), stream(0))
         EllipseSampler(warns=False).warm_up(Target(type(model)(2, 2.0), shard, 4), stream(0))
+
+
+@pytest.mark.parametrize("outcome", ["separated", "all alike"])
+def test_a_search_that_runs_off_is_no_fit(outcome, rng):
+    features = np.column_stack([np.ones(30), rng.standard_normal((30, 2))])
+    y = features[:, 1] > 0 if outcome == "separated" else np.ones(30)
+    shard = {"X": features, "y": y.astype(float)}
+    with pytest.raises(ImproperError, match=r"does not fall|still rises|no curvature"):
+        laplace_fit(Target(LogisticWithGradient(3, np.inf), shard, 2))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (np.zeros(5), r"shape \(5,\).*it must return one number, the sum over all rows"),
+        (None, "log_likelihood is 'NoneType': it must return one number"),
+        (KeyError("rows"), "KeyError: 'rows'.*check the names"),
+    ],
+)
+def test_what_is_no_log_density_is_refused(returned, message):
+    def log_density(x):
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+    with pytest.raises(BadInputError, match=message):
+        laplace_fit(Target(Density(2, log_density), {}, 1))
 
 
 def test_fewer_rows_than_coefficients_are_refused(rng):

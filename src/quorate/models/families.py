@@ -175,7 +175,7 @@ def distinct(columns: Array, response: Array) -> tuple[Array, Array, Array]:
     )
     few = 2 * len(first) <= len(columns)
     if few and all((column[first][which] == column).all() for column in columns.T):
-        sums = np.bincount(which, weights=response, minlength=len(first))
+        sums = np.bincount(which, weights=response).astype(np.float64)
         return columns[first], counts.astype(np.float64), sums
     return columns, np.ones(len(columns)), response
 

@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 
 from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError, NotANumberError, require
+from quorate.models.checks import at, call, require_scalar
 from quorate.samplers.differences import (
     Density,
     checked_density,
@@ -83,14 +84,19 @@ def starting_point(target: Target) -> tuple[Array, float]:
         f"let the model start from {target.dim} finite numbers",
     )
     with np.errstate(all="ignore"):
-        value = float(target.log_density(x))
-    require(
-        isfinite(value),
-        "log density at the start",
-        value,
-        "let the model's initial() be a point of positive probability, where its log prior and "
-        "its log likelihood are numbers; look for missing values in the data, log(0) and overflow",
-    )
+        prior = call("log_prior", target.model.log_prior, x)
+        likelihood = call("log_likelihood", target.model.log_likelihood, x, target.shard)
+    for what, value in (("log_prior", prior), ("log_likelihood", likelihood)):
+        require_scalar(what, value)
+        require(
+            isfinite(value),
+            f"{what} at the start, {at(x, target.model.names)},",
+            float(value),
+            "let the model's initial() be a point of positive probability, where its log prior "
+            "and its log likelihood are numbers; look for missing values in the data, log(0) and "
+            "overflow",
+        )
+    value = float(prior / target.n_shards + likelihood)
     return x, value
 
 
@@ -203,9 +209,12 @@ def _fit(target: Target, density: Density, place: _Place, bends: Array) -> Lapla
         if any(density(place.x + sign * place.scales * weak) == -inf for sign in (-2, 2)):
             raise _edge(along[0], -inf)
         raise ImproperError("the log density has no curvature at its mode", along, target.n_rows)
-    for value, vector in zip(values, vectors.T, strict=True):
-        reach = place.scales * vector * (_FAR / np.sqrt(value))
-        if not all(_falls(density, place, sign * reach) for sign in (-1, 1)):
+    # A search for what is not there, as with separated classes, runs off the way it does not fall
+    travelled = (place.x - target.model.initial()) / place.scales
+    for vector in (*vectors.T, travelled):
+        bend = vector @ bends @ vector
+        reach = place.scales * vector * (_FAR / np.sqrt(bend or 1.0))
+        if reach.any() and not all(_falls(density, place, sign * reach) for sign in (-1, 1)):
             raise ImproperError(
                 "the log density does not fall far from its mode",
                 _named(target, vector),
