@@ -253,7 +253,7 @@ def test_names_come_from_columns(rng):
         (linear, {"y": np.array(["a", "b"])}, "must hold numbers"),
         (logistic, {"y": np.ones(3)}, "X has 2 rows"),
         (logistic, {"X": np.ones((2, 3))}, "one column for each of 2 names"),
-        (logistic, {"X": np.array([[1, np.nan], [1, 1]])}, "log_likelihood is nan.*missing values"),
+        (logistic, {"X": np.array([[1, np.nan], [1, 1]])}, r"in row 0 is nan.*must be finite"),
     ],
 )
 def test_bad_shards(kind, change, message):
