@@ -177,6 +177,8 @@ def main() -> None:
     table = flights()
     encoding = design(FORMULA, table)
     rows, model = encoding.arrays(table), logistic(encoding.names)
+    for array in rows.values():
+        array.flags.writeable = False  # what is worked out from them once is then kept
     print(f"{len(table):,} flights, {model.dim} coefficients: until each has ESS {WANTED:,}")
     print("                                         wall s    CPU s")
     mine, nuts = ours(model, rows), theirs(rows, laplace_fit(Target(model, rows, 1)))
