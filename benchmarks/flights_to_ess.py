@@ -176,7 +176,8 @@ def main() -> None:
     """All of it."""
     table = flights()
     encoding = design(FORMULA, table)
-    rows, model = encoding.arrays(table), logistic(encoding.names)
+    rows = {name: array.copy() for name, array in encoding.arrays(table).items()}
+    model = logistic(encoding.names)
     for array in rows.values():
         array.flags.writeable = False  # what is worked out from them once is then kept
     print(f"{len(table):,} flights, {model.dim} coefficients: until each has ESS {WANTED:,}")
