@@ -26,6 +26,8 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/many_workers.py
 	$(BIN)/python benchmarks/shards_out_of_core.py
 	$(BIN)/python benchmarks/journal.py
+	$(BIN)/python benchmarks/merging.py
+	$(BIN)/python benchmarks/flights_to_ess.py
 
 docs: .venv/.installed-docs
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs site

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from cases import REFERENCE, targets
+from cases import MODELS, REFERENCE, targets, with_gradients
 from quorate.combine.consensus import consensus_weights, merge
 from quorate.ess import bulk_ess
 from quorate.moments import Moments
@@ -25,19 +25,21 @@ N_DRAWS = 6000
 FALSE_FAIL_RATE = 1e-6
 
 
-def draws_of_shards(case, n_shards, seed, folder, sampler="auto"):
-    """Shape (N_DRAWS, n_shards, d); the partition is that of the reference, whatever the seed."""
+def draws_of_shards(case, n_shards, seed, folder, sampler="auto", n_draws=N_DRAWS):
+    """Shape (n_draws, n_shards, d); the partition is that of the reference, whatever the seed."""
     method = make_sampler(sampler)
+    model = with_gradients(case) if sampler == "nuts" else MODELS[case]
     chains = []
-    for s, target in enumerate(targets(case, n_shards, folder)):
+    for s, target in enumerate(targets(case, n_shards, folder, model)):
         stream = ChainStream(Streams(seed), s, 0)
-        chains.append(method.draw(target, method.warm_up(target, stream), stream, N_DRAWS)[0])
+        chains.append(method.draw(target, method.warm_up(target, stream), stream, n_draws)[0])
     return np.stack(chains, axis=1)
 
 
+@pytest.mark.parametrize(("sampler", "n_draws"), [("auto", N_DRAWS), ("nuts", 1500)])
 @pytest.mark.parametrize("case", REFERENCE)
-def test_one_shard_is_the_posterior(case, seed, tmp_path):
-    draws = draws_of_shards(case, 1, seed, tmp_path / "shards")[:, 0]
+def test_one_shard_is_the_posterior(case, sampler, n_draws, seed, tmp_path):
+    draws = draws_of_shards(case, 1, seed, tmp_path / "shards", sampler, n_draws)[:, 0]
     known = REFERENCE[case]
     limit = norm.isf(FALSE_FAIL_RATE / (4 * draws.shape[1]))
     for column, mean, sd in zip(draws.T, known["mean"], known["sd"], strict=True):

@@ -1,7 +1,11 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from scipy.stats import rankdata
 
-from quorate.ess import bulk_ess, mean_ess, split_rhat
+from quorate.ess import _ranks, bulk_ess, mean_ess, split_rhat
 
 
 def autoregressive(rng, coefficient, shape):
@@ -54,3 +58,14 @@ def test_rhat_sees_chains_that_differ_in_place_or_in_spread(rng):
 
 def test_a_coordinate_that_never_moves_has_no_ess():
     assert np.isnan(bulk_ess(np.ones((1, 100))))
+
+
+@given(arrays(np.float64, array_shapes(max_dims=3), elements=st.sampled_from([-1, 0, 0.5, np.inf])))
+def test_ranks_are_those_of_scipy(values):
+    np.testing.assert_array_equal(_ranks(values), rankdata(values, axis=0))
+
+
+def test_what_is_not_a_number_has_no_rank():
+    np.testing.assert_array_equal(
+        _ranks(np.array([[1.0, 2], [np.nan, 1]])), [[np.nan, 2], [np.nan, 1]]
+    )

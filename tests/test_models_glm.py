@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from quorate.errors import BadInputError
 from quorate.models import linear, logistic, negative_binomial, poisson
+from quorate.models.families import distinct
 from quorate.models.priors import parse
 from quorate.target import Target
 
@@ -51,6 +52,34 @@ def test_log_likelihoods_are_those_of_scipy(kind, rng):
     for x in 0.5 * rng.standard_normal((5, model.dim)):
         expected = by_scipy(kind, x, shard)
         assert model.log_likelihood(x, shard) == pytest.approx(expected, rel=1e-11)
+
+
+@KINDS
+def test_rows_that_repeat_count_as_often_as_they_are_there(kind, rng):
+    model, shard = kind(3), shard_for(kind, rng)
+    again = rng.integers(40, size=400)
+    responses = [shard_for(kind, rng)["y"] for _ in range(10)]
+    repeated = {"X": shard["X"][again], "y": np.concatenate(responses)}
+    for x in 0.5 * rng.standard_normal((5, model.dim)):
+        value, gradient = model.log_likelihood_and_gradient(x, repeated)
+        assert value == pytest.approx(by_scipy(kind, x, repeated), rel=1e-11)
+        expected = numerical_gradient(lambda x: model.log_likelihood(x, repeated), x)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-5)
+
+
+def test_only_rows_that_are_equal_are_kept_as_one(rng):
+    y = rng.random(60)
+    grid = np.column_stack([np.ones(60), np.arange(60) % 4])
+    columns, counts, sums = distinct(grid, y)
+    assert len(columns) == 4
+    np.testing.assert_array_equal(counts, 15)
+    np.testing.assert_allclose(sums[columns[:, 1].astype(int).argsort()], y.reshape(15, 4).sum(0))
+    hidden = np.column_stack([np.full(60, 1e20), np.arange(60.0)])  # all have one projection
+    for all_differ in (hidden, rng.standard_normal((60, 2))):
+        columns, counts, sums = distinct(all_differ, y)
+        assert columns is all_differ
+        assert sums is y
+        np.testing.assert_array_equal(counts, 1)
 
 
 @KINDS
@@ -224,7 +253,7 @@ def test_names_come_from_columns(rng):
         (linear, {"y": np.array(["a", "b"])}, "must hold numbers"),
         (logistic, {"y": np.ones(3)}, "X has 2 rows"),
         (logistic, {"X": np.ones((2, 3))}, "one column for each of 2 names"),
-        (logistic, {"X": np.array([[1, np.nan], [1, 1]])}, "log_likelihood is nan.*missing values"),
+        (logistic, {"X": np.array([[1, np.nan], [1, 1]])}, r"in row 0 is nan.*must be finite"),
     ],
 )
 def test_bad_shards(kind, change, message):
@@ -235,7 +264,7 @@ def test_bad_shards(kind, change, message):
 
 
 def test_a_shard_without_a_response():
-    with pytest.raises(BadInputError, match=r"y of the shard is .'X'.: .*holds `X`"):
+    with pytest.raises(BadInputError, match=r"names of the data is .'X'.: there is no `y`"):
         poisson(1).log_likelihood(np.zeros(1), {"X": np.ones((2, 1))})
 
 
@@ -253,3 +282,10 @@ def test_flat_priors_need_rows(rng):
         flat.require_proper([whole, constant])
     logistic(3).require_proper([few, constant])
     logistic(["a", "b", "c"], priors={"a": "flat"}).require_proper([few, constant])
+
+
+def test_a_column_that_is_not_finite_is_named(rng):
+    shard = shard_for(poisson, rng)
+    shard["X"][7, 2] = np.inf
+    with pytest.raises(BadInputError, match=r"hour in row 7 is inf: .*drop such rows"):
+        poisson(["one", "day", "hour"]).log_likelihood(np.zeros(3), shard)

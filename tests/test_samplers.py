@@ -128,8 +128,8 @@ def test_callbacks_from_other_threads_keep_double_precision(seed):
 
 
 def test_exact_draws_are_those_of_the_subposteriors(seed):
-    sampler = ExactSampler(GAUSSIANS)
-    draws, _ = run(sampler, None, seed, 50, chain=2)
+    target = Target(GAUSSIANS, {"subposterior": np.array([0])}, 2)
+    draws, _ = run(ExactSampler(), target, seed, 50, chain=2)
     expected = GAUSSIANS.draws(stream(seed).streams, [(0, 2)], 0, 50)[0]
     np.testing.assert_allclose(draws, expected, rtol=1e-12, atol=1e-12)
 
@@ -139,10 +139,11 @@ def test_exact_draws_are_those_of_the_subposteriors(seed):
 
 def bits_cases():
     target = Target(LogisticInJax(4), logistic_rows(300, 4), 4)
+    gaussians = Target(GAUSSIANS, {"subposterior": np.array([1])}, 2)
     for name in SAMPLERS:
         for thin in (1, 3):
-            yield pytest.param(make_sampler(name, thin), target, id=f"{name}-{thin}")
-    yield pytest.param(ExactSampler(GAUSSIANS, thin=2), None, id="exact-2")
+            suited = gaussians if name == "exact" else target
+            yield pytest.param(make_sampler(name, thin), suited, id=f"{name}-{thin}")
 
 
 @pytest.mark.parametrize(("sampler", "target"), list(bits_cases()))
@@ -266,7 +267,7 @@ def test_fit_leaves_a_saddle():
     )
 
 
-@pytest.mark.parametrize("gap", [1e-2, 1e-4])
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-5, 1e-6])
 def test_fit_and_base_bear_columns_that_are_nearly_collinear(gap, rng, seed):
     one = 1e6 * rng.standard_normal(400)
     features = np.vstack([np.ones(400), one, one + 1e6 * gap * rng.standard_normal(400)]).T
@@ -275,8 +276,23 @@ def test_fit_and_base_bear_columns_that_are_nearly_collinear(gap, rng, seed):
     before = sampler.warm_up(target, stream(seed))
     draws, after = sampler.draw(target, before, stream(seed), 1000)
     assert not efficiency(draws, before, after).is_poor
-    exact = np.linalg.inv(features.T @ features) * np.exp(2 * laplace_fit(target).mode[-1])
-    np.testing.assert_allclose(laplace_fit(target).cov[:3, :3] / exact, 1, rtol=0.02)
+    triangle = np.linalg.inv(np.linalg.qr(features, mode="r"))
+    fit = laplace_fit(target)
+    exact = triangle @ triangle.T * np.exp(2 * fit.mode[-1])
+    np.testing.assert_allclose(fit.cov[:3, :3] / exact, 1, rtol=0.02)
+    mode = np.linalg.lstsq(features, shard["y"], rcond=1e-15)[0]
+    assert np.abs((fit.mode[:3] - mode) / np.sqrt(np.diag(exact))).max() < 1e-3
+
+
+def test_gradients_do_not_lose_collinear_columns_either(rng):
+    one = rng.standard_normal(400)
+    features = np.vstack([one, one + 1e-6 * rng.standard_normal(400)]).T
+    shard = {"X": features, "y": (rng.random(400) < 0.5).astype(float)}
+    fit = laplace_fit(Target(LogisticWithGradient(2, np.inf), shard, 1))
+    chance = 1 / (1 + np.exp(-features @ fit.mode))
+    triangle = np.linalg.qr(np.sqrt(chance * (1 - chance))[:, None] * features, mode="r")
+    white = triangle @ fit.lower
+    np.testing.assert_allclose(white.T @ white, np.eye(2), atol=0.02)
 
 
 def test_a_mode_at_an_edge_is_refused():
@@ -300,7 +316,7 @@ def test_fit_in_many_dimensions(rng):
 @pytest.mark.parametrize("name", ["auto", "ellipse", "random_walk"])
 def test_a_start_without_density_is_refused(name, value):
     target = Target(Density(2, lambda x: value), {}, 1)
-    with pytest.raises(BadInputError, match=r"log density at the start is .*initial\(\)"):
+    with pytest.raises(BadInputError, match=r"log_likelihood at the start, x.* is .*initial\(\)"):
         make_sampler(name).warm_up(target, stream(0))
 
 
@@ -311,6 +327,33 @@ def test_separated_classes_are_refused():
         with pytest.raises(ImproperError, match=r"beta\[1\].*40 rows.*separated.*proper prior"):
             EllipseSampler().warm_up(Target(model, shard, 4), stream(0))
         EllipseSampler(warns=False).warm_up(Target(type(model)(2, 2.0), shard, 4), stream(0))
+
+
+@pytest.mark.parametrize("outcome", ["separated", "all alike"])
+def test_a_search_that_runs_off_is_no_fit(outcome, rng):
+    features = np.column_stack([np.ones(30), rng.standard_normal((30, 2))])
+    y = features[:, 1] > 0 if outcome == "separated" else np.ones(30)
+    shard = {"X": features, "y": y.astype(float)}
+    with pytest.raises(ImproperError, match=r"does not fall|still rises|no curvature"):
+        laplace_fit(Target(LogisticWithGradient(3, np.inf), shard, 2))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (np.zeros(5), r"shape \(5,\).*it must return one number, the sum over all rows"),
+        (None, "log_likelihood is 'NoneType': it must return one number"),
+        (KeyError("rows"), "KeyError: 'rows'.*check the names"),
+    ],
+)
+def test_what_is_no_log_density_is_refused(returned, message):
+    def log_density(x):
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+    with pytest.raises(BadInputError, match=message):
+        laplace_fit(Target(Density(2, log_density), {}, 1))
 
 
 def test_fewer_rows_than_coefficients_are_refused(rng):
@@ -354,7 +397,10 @@ def test_points_outside_the_support_are_never_drawn(name, seed):
 def test_samplers_by_name():
     assert [make_sampler(name).name for name in SAMPLERS] == list(SAMPLERS)
     promised = {name: make_sampler(name).determinism for name in SAMPLERS}
-    assert {name for name, what in promised.items() if what == "exact"} == set(WITHOUT_GRADIENTS)
+    assert {name for name, what in promised.items() if what == "exact"} == {
+        *WITHOUT_GRADIENTS,
+        "exact",
+    }
     with pytest.raises(BadInputError, match="choose one of auto, ellipse"):
         make_sampler("gibbs")
     for name in SAMPLERS:

@@ -7,7 +7,6 @@
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from quorate._types import Array
 
@@ -37,8 +36,26 @@ def _halves(draws: Array) -> Array:
 def _rank_normalised(draws: Array) -> Array:
     """Normal scores of the ranks among all chains (Blom 1958)."""
     flat = draws.reshape(-1, *draws.shape[2:])
-    ranks = rankdata(flat, axis=0)
+    ranks = _ranks(flat)
     return np.asarray(ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(draws.shape))
+
+
+def _ranks(values: Array) -> Array:
+    """Ranks from 1 along the first axis; those that are equal share the mean of their ranks.
+
+    As `scipy.stats.rankdata`, whose import would take most of the time that ours does.
+    """
+    order = np.argsort(values, axis=0)
+    ordered = np.take_along_axis(values, order, axis=0)
+    places = np.arange(1, len(values) + 1).reshape(-1, *(1,) * (values.ndim - 1))
+    differs = ordered[1:] != ordered[:-1]
+    end = np.ones_like(ordered[:1], dtype=np.bool_)
+    first = np.maximum.accumulate(np.where(np.concatenate([end, differs]), places, 1))
+    is_last = np.concatenate([differs, end])
+    last = np.minimum.accumulate(np.where(is_last, places, len(values))[::-1])[::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2, axis=0)
+    return np.where(np.isnan(values).any(axis=0), np.nan, ranks)
 
 
 def _variances(draws: Array) -> tuple[Array, Array]:

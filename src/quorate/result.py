@@ -1,15 +1,25 @@
 """What a run gives: draws by name, how far they go, and what happened on the way."""
 
 import json
+import zipfile
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from quorate import notebook, plots
 from quorate._types import Array
+from quorate.arviz_form import (
+    inference_data,
+    posterior_group,
+    run_group,
+    shards_group,
+    stats_group,
+)
 from quorate.engines.timeline import Timeline
 from quorate.errors import named_workers, require
 from quorate.ess import bulk_ess, split_rhat
@@ -19,10 +29,11 @@ from quorate.model import Model
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+    from matplotlib.figure import Figure
 
 
 _SUMMARY = "summary.json"
-_FEWEST = 4
+_MOST_PANELS = 40
 _TELLING = 10  # blocks of the others before one is called slow
 
 
@@ -103,26 +114,33 @@ class Result:
         return [np.inf if k in self.lost else float(s) for k, s in enumerate(seconds)]
 
     @cached_property
+    def shard_variables(self) -> tuple[dict[str, Array], ...]:
+        """The draws of each shard on the natural scale, by name; empty for coded runs."""
+        return tuple(self.model.constrain(draws) for draws in self.shard_draws)
+
+    @cached_property
     def posterior(self) -> "xr.DataTree":
-        """The draws in ArviZ's form: one chain, groups `posterior` and `sample_stats`."""
+        """The draws in ArviZ's form, in groups.
+
+        `posterior`: one chain of global draws. `sample_stats`: when each of them was there, in
+        seconds. `shard_posterior`: draws of the shards, filled up with NaN where a shard has fewer
+        than another; not for coded runs. `run`: when blocks came, from which worker, of how many
+        draws, and how many draws there are of each shard.
+        """
         import xarray as xr
 
-        named = {
-            name: (
-                ("chain", "draw", *(f"{name}_dim_{i}" for i in range(values.ndim - 1))),
-                values[None],
-            )
-            for name, values in self.variables.items()
+        groups = {
+            "posterior": posterior_group(self.variables, self.n_draws, self._attributes()),
+            "sample_stats": stats_group(self.timeline.release_times[: self.n_draws]),
+            "run": run_group(self.timeline, [len(draws) for draws in self.shard_draws]),
         }
-        times = np.array(self.timeline.release_times[: self.n_draws])
-        coords = {"chain": [0], "draw": np.arange(self.n_draws)}
-        stats = {"release_time": (("chain", "draw"), times[None])}
-        return xr.DataTree.from_dict(
-            {
-                "posterior": xr.Dataset(named, coords, self._attributes()),
-                "sample_stats": xr.Dataset(stats, coords),
-            }
-        )
+        if self.shard_draws:
+            groups["shard_posterior"] = shards_group(self.shard_variables)
+        return xr.DataTree.from_dict(groups)
+
+    def to_inference_data(self) -> Any:
+        """`posterior` for the ArviZ that is installed: InferenceData before 1.0, else itself."""
+        return inference_data(self.posterior)
 
     def _attributes(self) -> dict[str, str | int]:
         return {
@@ -141,24 +159,51 @@ class Result:
 
     def summary_rows(self) -> dict[str, dict[str, float]]:
         """What `summary` tells, by name; nothing of fewer draws than have a spread."""
-        if self.n_draws < _FEWEST:
+        if self.n_draws < plots.FEWEST:
             return {}
         return {name: self._row(values) for name, values in self.scalars()}
 
     def save(self) -> None:
         """Put the draws by name, and their summary, into the run's folder."""
         folder = Path(self.run_dir)
-        np.savez(folder / "draws.npz", **self.variables)  # type: ignore[arg-type]
+        _write_arrays(folder / "draws.npz", self.variables)
         (folder / _SUMMARY).write_text(json.dumps(self.summary_rows(), indent=2))
 
     def scalars(self) -> list[tuple[str, Array]]:
         """Each scalar of each variable, named like `beta[2]`, with its draws."""
-        listed = []
-        for name, values in self.variables.items():
-            for index in np.ndindex(values.shape[1:]):
-                label = f"{name}[{','.join(map(str, index))}]" if index else name
-                listed.append((label, values[(slice(None), *index)]))
-        return listed
+        return _scalars(self.variables)
+
+    def plot(self, names: Sequence[str] | None = None) -> "Figure":
+        """Densities of the merged draws, those of the shards in thin lines behind.
+
+        Parameters
+        ----------
+        names
+            Variables such as `beta`, or scalars such as `beta[2]`; all by default, the first 40
+            where there are more.
+        """
+        require(self.n_draws >= plots.FEWEST, "draws", self.n_draws, "too few for a density")
+        behind = [dict(_scalars(variables)) for variables in self.shard_variables]
+        listed = [
+            plots.Marginal(name, values, [shard[name] for shard in behind])
+            for name, values in self._chosen(names)
+        ]
+        n_hidden = max(len(listed) - _MOST_PANELS, 0)
+        title = self._story()[0] + (f"; {n_hidden} more scalars" if n_hidden else "")
+        return plots.marginals(listed[:_MOST_PANELS], title)
+
+    def _chosen(self, names: Sequence[str] | None) -> list[tuple[str, Array]]:
+        if names is None:
+            return self.scalars()
+        wanted = (names,) if isinstance(names, str) else names
+        found = []
+        for name in wanted:
+            variable = _scalars({name: self.variables[name]} if name in self.variables else {})
+            scalars = variable or [scalar for scalar in self.scalars() if scalar[0] == name]
+            known = ", ".join(self.variables)
+            require(bool(scalars), "names", name, f"the variables are {known}")
+            found += scalars
+        return found
 
     @staticmethod
     def _row(values: Array) -> dict[str, float]:
@@ -180,15 +225,43 @@ class Result:
         self.posterior.to_netcdf(path)
 
     def __repr__(self) -> str:
+        return f"<Result: {'; '.join(self._story())}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.page(self._story(), self.summary_rows())
+
+    def _story(self) -> list[str]:
+        """What happened."""
         seconds = self.timeline.release_times[-1] if self.timeline.release_times else 0.0
-        story = f"{self.n_draws} draws by {self.scheme} on {self.workers} workers"
-        story += f" (redundancy {self.redundancy}) in {seconds:.1f} s: {self.stopped}"
-        if self.lost:
-            story += f"; lost {named_workers(self.lost)}"
+        ran = f"{self.n_draws} draws by {self.scheme} on {self.workers} workers"
+        ran += f" (redundancy {self.redundancy}) in {seconds:.1f} s: {self.stopped}"
+        lost = [f"lost {named_workers(self.lost)}"] if self.lost else []
+        return [ran, *lost, *self._who_was_slow()]
+
+    def _who_was_slow(self) -> list[str]:
         blocks = self.blocks_of_workers()
         slowest = int(np.argmin(blocks))
         others = np.median(np.delete(blocks, slowest)) if self.workers > 1 else 0
-        if others >= _TELLING and blocks[slowest] < others / 4:
-            story += f"; worker {slowest} was slow: {blocks[slowest]} blocks"
-            story += f", where others sent {others:.0f}"
-        return f"<Result: {story}>"
+        if others < _TELLING or blocks[slowest] >= others / 4:
+            return []
+        told = (
+            f"worker {slowest} was slow: {blocks[slowest]} blocks, where others sent {others:.0f}"
+        )
+        return [told]
+
+
+def _scalars(variables: Mapping[str, Array]) -> list[tuple[str, Array]]:
+    listed = []
+    for name, values in variables.items():
+        for index in np.ndindex(values.shape[1:]):
+            label = f"{name}[{','.join(map(str, index))}]" if index else name
+            listed.append((label, values[(slice(None), *index)]))
+    return listed
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """An .npz file of arrays of any names; `np.savez` takes some for its own arguments."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)

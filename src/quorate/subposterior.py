@@ -1,4 +1,8 @@
-"""Subposteriors that can be drawn from exactly: Gaussian ones, eq. (2) under CMC's assumption."""
+"""Subposteriors that can be drawn from exactly: Gaussian ones, eq. (2) under CMC's assumption.
+
+They are a model too, one whose rows are the subposteriors themselves, so that all that runs on
+data runs on them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,15 +11,21 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import toeplitz
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.linalg import spd_inverse, spd_solve
+from quorate.model import Shard
 from quorate.streams import Lane, Streams
+
+ROWS = "subposterior"
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianSubposteriors:
-    """N(μ_s, C_s) for every shard s: `means` is (n_shards, d), `covs` (n_shards, d, d)."""
+    """N(μ_s, C_s) for every shard s: `means` is (n_shards, d), `covs` (n_shards, d, d).
+
+    As a `quorate.model.Model` its data are `rows()`: cut into n_shards shards, each has one.
+    """
 
     means: Array
     covs: Array
@@ -39,18 +49,50 @@ class GaussianSubposteriors:
 
     def posterior(self) -> tuple[Array, Array]:
         """Mean and covariance of eq. (1), the product of the subposteriors."""
-        precisions = spd_inverse(self.covs)
-        cov = spd_inverse(precisions.sum(axis=0))
-        return cov @ np.einsum("sij,sj->i", precisions, self.means), cov
+        cov = spd_inverse(self._precisions.sum(axis=0))
+        return cov @ np.einsum("sij,sj->i", self._precisions, self.means), cov
 
     def posterior_second_moment(self) -> Array:
         """E[θθᵀ] under the posterior: what the test functions of §VI expect."""
         mean, cov = self.posterior()
         return cov + np.outer(mean, mean)
 
+    def rows(self) -> dict[str, IntArray]:
+        """The data of the model: which subposterior each row stands for."""
+        return {ROWS: np.arange(self.n_shards)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"theta[{i}]" for i in range(self.dim))
+
+    def initial(self) -> Array:
+        return np.zeros(self.dim)
+
+    def log_prior(self, x: Array) -> float:
+        return 0.0  # what there is of one is in the subposteriors
+
+    def log_likelihood(self, x: Array, shard: Shard) -> float:
+        return self.log_likelihood_and_gradient(x, shard)[0]
+
+    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
+        return 0.0, np.zeros(self.dim)
+
+    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
+        which = shard[ROWS]
+        gaps = x - self.means[which]
+        pulls = -np.einsum("sij,sj->si", self._precisions[which], gaps)
+        return float(np.sum(pulls * gaps) / 2), np.asarray(pulls.sum(axis=0))
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        return {"theta": draws}
+
     @cached_property
     def _lower(self) -> Array:
         return np.asarray(np.linalg.cholesky(self.covs))
+
+    @cached_property
+    def _precisions(self) -> Array:
+        return spd_inverse(self.covs)
 
 
 def paper_subposteriors(n_shards: int, dim: int = 5) -> GaussianSubposteriors:

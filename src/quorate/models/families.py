@@ -2,7 +2,9 @@
 
 A family first *prepares* a shard (checks the response, works out what never changes), then is
 evaluated at η = Xβ, and at the logarithm of its scale parameter where it has one. Every term is
-written so that neither large |η| nor a large scale costs digits.
+written so that neither large |η| nor a large scale costs digits. Rows of X that are equal share
+their η, and responses enter through their sums there: such rows are kept once, with their number,
+which makes regressions on a few categories as cheap as their number of combinations.
 """
 
 from dataclasses import dataclass
@@ -45,8 +47,9 @@ class Family(Protocol):
 class Rows:
     """A shard as most families keep it, with the part of log p(y|θ) that is constant in θ."""
 
-    columns: Array
-    response: Array
+    columns: Array  # (n, p), rows that differ
+    counts: Array  # (n,), how many rows of the shard are like each of them
+    response: Array  # (n,), the sum of their responses
     constant: float = 0.0
     above: Array | None = None  # [j] is the number of responses above j
 
@@ -93,14 +96,14 @@ class Logistic:
     def prepare(self, columns: Array, response: Array) -> Rows:
         binary = (response == 0) | (response == 1)
         _require_all(binary, response, "a logistic response is 0 or 1: compare it, as in `y > 15`")
-        return Rows(columns, response)
+        return Rows(*distinct(columns, response))
 
     def evaluate(self, kept: Rows, beta: Array, log_scale: float, gradient: bool) -> Value:
         eta = kept.columns @ beta
-        value = float(kept.response @ eta - _softplus(eta).sum())
+        value = float(kept.response @ eta - kept.counts @ _softplus(eta))
         if not gradient:
             return Value(value)
-        return Value(value, kept.columns.T @ (kept.response - expit(eta)))
+        return Value(value, kept.columns.T @ (kept.response - kept.counts * expit(eta)))
 
 
 @dataclass(frozen=True)
@@ -111,15 +114,15 @@ class Poisson:
 
     def prepare(self, columns: Array, response: Array) -> Rows:
         _require_counts(response)
-        return Rows(columns, response, -float(gammaln(response + 1).sum()))
+        return Rows(*distinct(columns, response), -float(gammaln(response + 1).sum()))
 
     def evaluate(self, kept: Rows, beta: Array, log_scale: float, gradient: bool) -> Value:
         eta = kept.columns @ beta
         mean = np.exp(eta)
-        value = float(kept.response @ eta - mean.sum()) + kept.constant
+        value = float(kept.response @ eta - kept.counts @ mean) + kept.constant
         if not gradient:
             return Value(value)
-        return Value(value, kept.columns.T @ (kept.response - mean))
+        return Value(value, kept.columns.T @ (kept.response - kept.counts * mean))
 
 
 @dataclass(frozen=True)
@@ -139,21 +142,46 @@ class NegativeBinomial:
         require(most <= _TABLE, "y", most, way_out)
         counts = np.bincount(response.astype(np.int64), minlength=most + 1)
         above = (len(response) - np.cumsum(counts)[:-1]).astype(np.float64)
-        return Rows(columns, response, -float(gammaln(response + 1).sum()), above)
+        constant = -float(gammaln(response + 1).sum())
+        return Rows(*distinct(columns, response), constant, above)
 
     def evaluate(self, kept: Rows, beta: Array, log_scale: float, gradient: bool) -> Value:
-        phi, y, above = np.exp(log_scale), kept.response, kept.above
+        phi, y, n, above = np.exp(log_scale), kept.response, kept.counts, kept.above
         assert above is not None
         eta = kept.columns @ beta
         steps = np.arange(len(above)) * np.exp(-log_scale)
         excess = eta - log_scale
         log_term = _softplus(excess)
-        value = float(above @ np.log1p(steps) + y @ eta - (y + phi) @ log_term) + kept.constant
+        value = float(above @ np.log1p(steps) + y @ eta - (y + n * phi) @ log_term) + kept.constant
         if not gradient:
             return Value(value)
         share = expit(excess)
-        by_scale = (y + phi) @ share - phi * log_term.sum() - above @ (steps / (1 + steps))
-        return Value(value, kept.columns.T @ (y - (y + phi) * share), float(by_scale))
+        size = y + n * phi
+        by_scale = size @ share - phi * (n @ log_term) - above @ (steps / (1 + steps))
+        return Value(value, kept.columns.T @ (y - size * share), float(by_scale))
+
+
+def distinct(columns: Array, response: Array) -> tuple[Array, Array, Array]:
+    """Rows of X that differ, how often each is there, and the sums of y over them.
+
+    X as it is where that would save less than half. Equal rows are found by a random projection,
+    and then compared.
+    """
+    key = np.zeros(len(columns))
+    for column, weight in zip(columns.T, _projection(columns.shape[1]), strict=True):
+        key += weight * column
+    _, first, which, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    few = 2 * len(first) <= len(columns)
+    if few and all((column[first][which] == column).all() for column in columns.T):
+        sums = np.bincount(which, weights=response).astype(np.float64)
+        return columns[first], counts.astype(np.float64), sums
+    return columns, np.ones(len(columns)), response
+
+
+def _projection(dim: int) -> Array:
+    return np.random.default_rng(0).standard_normal(dim)
 
 
 def _softplus(x: Array) -> Array:

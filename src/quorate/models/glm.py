@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.errors import require
+from quorate.errors import BadInputError, require
 from quorate.model import Shard
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Linear, Logistic, NegativeBinomial, Poisson, Value
@@ -135,14 +135,20 @@ class _Prepare:
 
     def __call__(self, shard: Shard) -> Any:
         for name in ("X", "y"):
-            way_out = "a shard of a generalised linear model holds `X` (n, p) and `y` (n,)"
-            require(name in shard, f"{name} of the shard", sorted(shard), way_out)
+            way_out = f"there is no `{name}`: a generalised linear model needs `X` (n, p), `y` (n,)"
+            require(name in shard, "names of the data", sorted(shard), way_out)
         columns, response = (_numbers(name, shard[name]) for name in ("X", "y"))
         p = len(self.columns)
         right = columns.ndim == 2 and columns.shape[1] == p
         require(right, "shape of X", columns.shape, f"it needs one column for each of {p} names")
         right = response.shape == columns.shape[:1]
         require(right, "shape of y", response.shape, f"X has {len(columns)} rows: one y for each")
+        for name, column in zip(self.columns, columns.T, strict=True):
+            finite = np.isfinite(column)
+            if not finite.all():
+                row = int(np.argmin(finite))
+                way_out = "columns of X must be finite: drop such rows or fill them in"
+                raise BadInputError(f"{name} in row {row}", float(column[row]), way_out)
         missing = np.isnan(response)
         way_out = f"{missing.sum()} values of y are missing: drop those rows or fill them in"
         require(

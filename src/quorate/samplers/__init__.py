@@ -4,6 +4,8 @@ All fill in `quorate.sampler.Sampler`: warm-up gives the state of a chain, and e
 is a pure function of the state, the target and the chain's random numbers.
 """
 
+from typing import cast
+
 import numpy as np
 
 from quorate.errors import require
@@ -11,26 +13,42 @@ from quorate.fit import Fit
 from quorate.sampler import Sampler, State
 from quorate.samplers.auto import AutoSampler
 from quorate.samplers.ellipse import EllipseSampler
+from quorate.samplers.exact import ExactSampler
 from quorate.samplers.hmc import HmcSampler
 from quorate.samplers.nuts import NutsSampler
+from quorate.samplers.own import Draws, OwnSampler
 from quorate.samplers.random_walk import RandomWalkSampler
 
-SAMPLERS = ("auto", "ellipse", "nuts", "hmc", "random_walk")
+SAMPLERS = ("auto", "ellipse", "nuts", "hmc", "random_walk", "exact")
 
 
-def make_sampler(name: str | Sampler = "auto", thin: int = 1) -> Sampler:
-    """A sampler by its name, one of `SAMPLERS`, that keeps every `thin`-th step.
+def make_sampler(sampler: str | Draws | Sampler = "auto", thin: int = 1) -> Sampler:
+    """A sampler that keeps every `thin`-th step.
 
-    `quorate.samplers.exact.ExactSampler` has no place here: it needs the Gaussians it draws from.
+    Parameters
+    ----------
+    sampler
+        The name of one of `SAMPLERS`; a function that yields draws, see
+        `quorate.samplers.own.OwnSampler`; or a `quorate.sampler.Sampler`, which thins by itself.
     """
-    if not isinstance(name, str):
-        return name
+    if isinstance(sampler, str):
+        return _named(sampler, thin)
+    if all(hasattr(sampler, part) for part in ("name", "determinism", "warm_up", "draw")):
+        require(thin == 1, "thin", thin, "let the sampler itself leave draws out")
+        return cast(Sampler, sampler)
+    way_out = "give a name, a function that yields draws, or an object with warm_up and draw"
+    require(callable(sampler), "sampler", sampler, way_out)
+    return OwnSampler(cast(Draws, sampler), thin)
+
+
+def _named(name: str, thin: int) -> Sampler:
     makers = {
         "auto": AutoSampler,
         "ellipse": EllipseSampler,
         "nuts": NutsSampler,
         "hmc": HmcSampler,
         "random_walk": RandomWalkSampler,
+        "exact": ExactSampler,
     }
     require(name in makers, "sampler", name, f"choose one of {', '.join(SAMPLERS)}")
     sampler: Sampler = makers[name](thin=thin)

@@ -22,6 +22,8 @@ _LONG_STEP = 0.3  # of a scale, for second differences, which rounding spoils so
 _GOOD = (0.2, 5.0)  # second differences over one scale that will do
 _LONGEST = 1e10  # a scale beyond which a direction is flat
 _MAX_TRIES = 40
+_WEAK = 1e-6  # curvature, beside the largest, that may drown in rounding
+_HIDDEN = 1e-12  # curvature, beside the largest, taken for one that drowned
 
 
 def checked_density(target: Target) -> Density:
@@ -83,28 +85,61 @@ def _scale(density: Density, x: Array, value: float, i: int, scale: float) -> fl
 
 
 def curvature(target: Target, density: Density, x: Array, scales: Array) -> Array:
-    """Minus the Hessian at x in units of `scales`, symmetric, shape (d, d)."""
+    """Minus the Hessian at x in units of `scales`, symmetric, shape (d, d).
+
+    Where coordinates are nearly collinear some direction bends so little over these scales that
+    rounding hides it. It is then measured once more, over its own scale.
+    """
+    bends = _measured(target, density, x, np.diag(scales))
+    if not np.isfinite(bends).all():
+        return bends
+    values, vectors = np.linalg.eigh(bends)
+    sizes = np.abs(values)
+    is_strong = sizes > _WEAK * sizes.max()
+    if is_strong.all() or not is_strong.any():
+        return bends
+    lengths = np.maximum(sizes, _HIDDEN * sizes.max()) ** -0.5
+    own = lengths * _own_scales(density, x, scales[:, None] * vectors * lengths)
+    seen = np.isfinite(own)
+    if not seen[is_strong].all():  # so far from the mode that rounding hides the strong ones too
+        return bends
+    again = np.zeros_like(bends)
+    axes = scales[:, None] * vectors[:, seen] * own[seen]
+    again[np.ix_(seen, seen)] = _measured(target, density, x, axes)
+    turned = vectors / own
+    return np.asarray(turned @ again @ turned.T)
+
+
+def _own_scales(density: Density, x: Array, axes: Array) -> Array:
+    """The scales along the columns of `axes`, in units of these."""
+    n = axes.shape[1]
+    return find_scales(lambda w: density(x + axes @ w), np.zeros(n), density(x), np.ones(n))
+
+
+def _measured(target: Target, density: Density, x: Array, axes: Array) -> Array:
+    """Minus the Hessian at x along the columns of `axes`, one scale long each."""
     if target.has_gradient:
-        bends = _from_gradients(gradient_of(target, density, scales), x, scales)
+        own = gradient_of(target, density, np.ones(len(x)))
+        bends = _from_gradients(lambda w: axes.T @ own(x + axes @ w), axes.shape[1])
     else:
-        bends = _from_densities(density, x, scales)
+        bends = _from_densities(lambda w: density(x + axes @ w), axes.shape[1])
     return np.asarray(-(bends + bends.T) / 2)
 
 
-def _from_gradients(gradient: Gradient, x: Array, scales: Array) -> Array:
-    rows = [gradient(x + step) - gradient(x - step) for step in np.diag(_STEP * scales)]
-    return np.array(rows) * scales / (2 * _STEP)
+def _from_gradients(gradient: Gradient, dim: int) -> Array:
+    rows = [gradient(step) - gradient(-step) for step in _STEP * np.eye(dim)]
+    return np.array(rows).reshape(dim, dim) / (2 * _STEP)
 
 
-def _from_densities(density: Density, x: Array, scales: Array) -> Array:
-    steps = np.diag(_LONG_STEP * scales)
-    here = density(x)
-    ahead = np.array([density(x + step) for step in steps])
-    behind = np.array([density(x - step) for step in steps])
+def _from_densities(density: Density, dim: int) -> Array:
+    steps = _LONG_STEP * np.eye(dim)
+    here = density(np.zeros(dim))
+    ahead = np.array([density(step) for step in steps])
+    behind = np.array([density(-step) for step in steps])
     bends = np.diag((ahead - 2 * here + behind) / _LONG_STEP**2)
-    for i in range(len(x)):
+    for i in range(dim):
         for j in range(i):
-            both = density(x + steps[i] + steps[j]) + density(x - steps[i] - steps[j])
+            both = density(steps[i] + steps[j]) + density(-steps[i] - steps[j])
             cross = both - ahead[i] - ahead[j] - behind[i] - behind[j] + 2 * here
             bends[i, j] = bends[j, i] = cross / (2 * _LONG_STEP**2)
     return bends

@@ -1,28 +1,26 @@
 """Independent draws from Gaussian subposteriors, for simulation and as a yardstick."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import SingularCovarianceError, require
+from quorate.errors import BadInputError, SingularCovarianceError, require
 from quorate.sampler import Determinism, State
 from quorate.samplers.base import Base
 from quorate.streams import ChainStream
-from quorate.subposterior import GaussianSubposteriors
+from quorate.subposterior import ROWS, GaussianSubposteriors
 from quorate.target import Target
 
 
 @dataclass(frozen=True)
 class ExactSampler:
-    """Draws of `subposteriors`, the shard being that of the stream; the target is not asked.
+    """Draws of `GaussianSubposteriors`, whose shards have one subposterior each.
 
     The draws are those of `GaussianSubposteriors.draws`, summed in a fixed order instead of by
     BLAS, whose last bits depend on how many draws are asked for.
     """
 
-    subposteriors: GaussianSubposteriors
     thin: int = 1
 
     name = "exact"
@@ -32,21 +30,25 @@ class ExactSampler:
         require(self.thin >= 1, "thin", self.thin, "use 1 to keep every draw, or more")
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
-        return {"index": np.array(0)}
+        gaussians = target.model
+        if not isinstance(gaussians, GaussianSubposteriors):
+            way_out = "it draws from quorate.GaussianSubposteriors alone: use 'auto'"
+            raise BadInputError("sampler", self.name, way_out)
+        which = target.shard[ROWS]
+        n_shards = f"{gaussians.n_shards} subposteriors: use as many workers"
+        require(len(which) == 1, "rows of a shard", len(which), f"there are {n_shards}")
+        lower = fixed_order_cholesky(gaussians.covs[which[0]])
+        mean = np.array(gaussians.means[which[0]], dtype=np.float64)
+        return {"index": np.array(0), "mean": mean, "lower": lower}
 
     def draw(
         self, target: Target, state: State, stream: ChainStream, n: int
     ) -> tuple[Array, State]:
-        index, dim, lane = int(state["index"]), self.subposteriors.dim, (stream.shard, stream.chain)
+        index, dim, lane = int(state["index"]), target.dim, (stream.shard, stream.chain)
         normals = stream.streams.normals([lane], index * self.thin, n * self.thin, dim)[0]
-        base = self._bases[stream.shard]
+        base = Base(state["mean"], state["lower"])
         draws = np.array([base.point(z) for z in normals[:: self.thin]]).reshape(n, dim)
-        return draws, {"index": np.array(index + n)}
-
-    @cached_property
-    def _bases(self) -> list[Base]:
-        pairs = zip(self.subposteriors.means, self.subposteriors.covs, strict=True)
-        return [Base(mean, fixed_order_cholesky(cov)) for mean, cov in pairs]
+        return draws, {**state, "index": np.array(index + n)}
 
 
 def fixed_order_cholesky(cov: Array) -> Array:

@@ -10,10 +10,10 @@ from math import inf, isfinite
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import minimize
 
 from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError, NotANumberError, require
+from quorate.models.checks import at, call, require_scalar
 from quorate.samplers.differences import (
     Density,
     checked_density,
@@ -25,7 +25,7 @@ from quorate.target import Target
 
 _MAX_STEPS = 150
 _CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
-_FLAT = 1e-12  # curvature, where 1 is that of the scale, below which a direction is flat
+_FLAT = 1e-13  # curvature, where 1 is that of the scale, below which a direction is flat
 _BENT = 1e-3  # negative curvature, in the same units, that makes a point a saddle
 _FAR = 30.0  # standard deviations at which the density must have fallen…
 _FALL = 2.0  # …by this much, as even a Cauchy density has
@@ -84,14 +84,19 @@ def starting_point(target: Target) -> tuple[Array, float]:
         f"let the model start from {target.dim} finite numbers",
     )
     with np.errstate(all="ignore"):
-        value = float(target.log_density(x))
-    require(
-        isfinite(value),
-        "log density at the start",
-        value,
-        "let the model's initial() be a point of positive probability, where its log prior and "
-        "its log likelihood are numbers; look for missing values in the data, log(0) and overflow",
-    )
+        prior = call("log_prior", target.model.log_prior, x)
+        likelihood = call("log_likelihood", target.model.log_likelihood, x, target.shard)
+    for what, value in (("log_prior", prior), ("log_likelihood", likelihood)):
+        require_scalar(what, value)
+        require(
+            isfinite(value),
+            f"{what} at the start, {at(x, target.model.names)},",
+            float(value),
+            "let the model's initial() be a point of positive probability, where its log prior "
+            "and its log likelihood are numbers; look for missing values in the data, log(0) and "
+            "overflow",
+        )
+    value = float(prior / target.n_shards + likelihood)
     return x, value
 
 
@@ -112,6 +117,8 @@ def _scales(
 
 def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
     """L-BFGS in scaled coordinates, to where Newton steps are few."""
+    from scipy.optimize import minimize  # takes long to import, and is for few
+
     gradient = gradient_of(target, density, place.scales)
 
     def fall(z: Array) -> tuple[float, Array]:
@@ -164,7 +171,7 @@ def _uphill(target: Target, density: Density, place: _Place, bends: Array) -> tu
     for i in np.flatnonzero(~np.isfinite(gradient + bends.sum(axis=0))):
         raise _edge(target.model.names[i], float(gradient[i]))
     values, vectors = np.linalg.eigh(bends)
-    sizes = np.maximum(np.abs(values), 1e-10 * np.abs(values).max() + 1e-300)
+    sizes = np.maximum(np.abs(values), _FLAT * np.abs(values).max() + 1e-300)
     step = vectors @ ((vectors.T @ gradient) / sizes)
     return step, float(gradient @ step) / 2
 
@@ -202,9 +209,12 @@ def _fit(target: Target, density: Density, place: _Place, bends: Array) -> Lapla
         if any(density(place.x + sign * place.scales * weak) == -inf for sign in (-2, 2)):
             raise _edge(along[0], -inf)
         raise ImproperError("the log density has no curvature at its mode", along, target.n_rows)
-    for value, vector in zip(values, vectors.T, strict=True):
-        reach = place.scales * vector * (_FAR / np.sqrt(value))
-        if not all(_falls(density, place, sign * reach) for sign in (-1, 1)):
+    # A search for what is not there, as with separated classes, runs off the way it does not fall
+    travelled = (place.x - target.model.initial()) / place.scales
+    for vector in (*vectors.T, travelled):
+        bend = vector @ bends @ vector
+        reach = place.scales * vector * (_FAR / np.sqrt(bend or 1.0))
+        if reach.any() and not all(_falls(density, place, sign * reach) for sign in (-1, 1)):
             raise ImproperError(
                 "the log density does not fall far from its mode",
                 _named(target, vector),

@@ -1,0 +1,120 @@
+"""A user's own sampler: a function that yields draws."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.errors import BadInputError, ImproperError, NotANumberError, require
+from quorate.sampler import Determinism, State
+from quorate.samplers.laplace import laplace_fit, starting_point
+from quorate.streams import ChainStream
+from quorate.target import Target
+
+Draws = Callable[[Target, Array, np.random.Generator], Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class OwnSampler:
+    """Draws of `function(target, start, rng)`.
+
+    It gets the subposterior (`target.log_density(x)`, and `target.log_density_and_gradient(x)` if
+    `target.has_gradient`), a point to start from, and random numbers, and yields draws, one array
+    of shape (dim,) at a time: it is a generator, or returns an array (n, dim) or a list. When
+    these are used up it is called again, from its last draw.
+
+    The first start is the mode, or the model's own start where there is none. What goes on inside a
+    generator cannot be kept: a chain that another process takes over starts from its last draw, so
+    nothing is promised about bits, and step sizes that were adapted are adapted anew. Warm-up is
+    the function's own business: what it yields counts.
+
+    Parameters
+    ----------
+    function
+        Must be fit to be sent to another process, as functions and lambdas are.
+    thin
+        How many of its draws make one.
+    """
+
+    function: Draws
+    thin: int = 1
+    _running: "dict[tuple[int, int], _Running]" = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    determinism: Determinism = field(default="none", init=False)
+
+    def __post_init__(self) -> None:
+        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every draw, or more")
+
+    def __reduce__(self) -> tuple[type["OwnSampler"], tuple[Draws, int]]:
+        return OwnSampler, (self.function, self.thin)  # generators do not travel
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def warm_up(self, target: Target, stream: ChainStream) -> State:
+        try:
+            start = laplace_fit(target).mode
+        except (ImproperError, NotANumberError, BadInputError):
+            start = starting_point(target)[0]
+        return {"index": np.array(0), "last": start}
+
+    def draw(
+        self, target: Target, state: State, stream: ChainStream, n: int
+    ) -> tuple[Array, State]:
+        index, key = int(state["index"]), (stream.shard, stream.chain)
+        running = self._running.get(key)
+        if running is None or running.target is not target or running.index != index:
+            running = _Running(self, target, stream, index, state["last"])
+            self._running[key] = running
+        draws = np.array([running.next_draw() for _ in range(n)]).reshape(n, target.dim)
+        last = draws[-1] if n else state["last"]
+        return draws, {"index": np.array(index + n), "last": last}
+
+
+class _Running:
+    """A chain on its way."""
+
+    def __init__(
+        self, sampler: OwnSampler, target: Target, stream: ChainStream, index: int, start: Array
+    ) -> None:
+        self.target, self.index, self._step = target, index, index * sampler.thin
+        self._sampler, self._stream, self._last = sampler, stream, start
+        self._draws: Iterator[Any] = iter(())
+
+    def next_draw(self) -> Array:
+        for _ in range(self._sampler.thin):
+            self._last = self._one()
+            self._step += 1
+        self.index += 1
+        return self._last
+
+    def _one(self) -> Array:
+        for made in self._draws:
+            return self._checked(made)
+        self._draws = self._call()
+        for made in self._draws:
+            return self._checked(made)
+        raise BadInputError(self._what, "at its end", "it must yield one draw at least")
+
+    def _call(self) -> Iterator[Any]:
+        rng = np.random.default_rng(self._stream.keys(self._step, 1)[0])
+        made = self._sampler.function(self.target, self._last.copy(), rng)
+        require(isinstance(made, Iterable), self._what, made, "it must yield draws, or return them")
+        return iter(made)
+
+    def _checked(self, made: Any) -> Array:
+        draw = np.array(made, dtype=np.float64)
+        dim = self.target.dim
+        way_out = f"a draw is an array of shape ({dim},): yield one at a time"
+        require(draw.shape == (dim,), self._what, f"at a draw of shape {draw.shape}", way_out)
+        require(bool(np.isfinite(draw).all()), self._what, draw, "draws must be finite")
+        return draw
+
+    @property
+    def _what(self) -> str:
+        return f"sampler {self._sampler.name!r}"
