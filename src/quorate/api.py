@@ -20,6 +20,7 @@ from quorate.result import Result
 from quorate.run import Run
 from quorate.sampler import Sampler
 from quorate.samplers import make_sampler
+from quorate.samplers.own import Draws
 from quorate.settings import OnLostShard, Settings
 from quorate.shards import ShardSet, Transform, write_shards
 from quorate.stopping import Stopping
@@ -39,7 +40,7 @@ def sample(
     scheme: str = "grouped",
     draws: int = 2000,
     seed: int = 1,
-    sampler: str | Sampler = "auto",
+    sampler: str | Draws | Sampler = "auto",
     thin: int = 1,
     engine: str = "process",
     processes: int | None = None,
@@ -127,7 +128,7 @@ def stream(
     data: object,
     *,
     every: float = 0.5,
-    sampler: str | Sampler = "auto",
+    sampler: str | Draws | Sampler = "auto",
     thin: int = 1,
     run_dir: str | Path | None = None,
     by: str = "shuffle",
