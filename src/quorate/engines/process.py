@@ -27,6 +27,15 @@ _POOLS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
 _ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS} | {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 }
+_PROGRAM = """
+import ctypes
+try:  # Linux kills us when our parent dies: one that is stopped would not see its input end
+    ctypes.CDLL(None).prctl(1, 9)
+except (OSError, AttributeError):
+    pass
+from quorate.engines.service import main
+main()
+"""
 _GRACE = 2.0  # seconds that workers have to end by themselves
 _UNREAD = 1024  # frames that may wait; then workers do
 _AT_ONCE = 256  # events of one poll
@@ -179,8 +188,8 @@ class _Process:
 
     def __init__(self, log: Path, incoming: "queue.Queue[tuple[_Process, Frame | None]]") -> None:
         with log.open("ab") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", "from quorate.engines.service import main; main()"],
+            self.process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own words
+                [sys.executable, "-c", _PROGRAM],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -3,10 +3,8 @@
 It ends when its input does, so it never outlives its coordinator.
 """
 
-import ctypes
 import os
 import queue
-import signal
 import sys
 import threading
 import traceback
@@ -26,7 +24,6 @@ from quorate.packing import packed, unpacked
 from quorate.worker import Handicap, Job, Worker
 
 _STATE, _EXTRA = "state/", "extra/"
-_PR_SET_PDEATHSIG = 1
 
 
 def packed_job(job: Job) -> bytes:
@@ -68,7 +65,6 @@ def block_of(frame: Frame) -> Block:
 
 def main() -> None:
     """Serve tasks until the input ends."""
-    _die_with_parent()
     commands, replies = _take_over_pipes()
     frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(commands, frames), daemon=True).start()
@@ -157,12 +153,6 @@ class _Service:
 
         warnings.showwarning = show
         warnings.simplefilter("always", QuorateWarning)
-
-
-def _die_with_parent() -> None:
-    """Have Linux kill us when our parent dies: one that is stopped would not see its input end."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _listen(commands: BinaryIO, frames: "queue.SimpleQueue[Frame]") -> None:
