@@ -1,0 +1,60 @@
+"""Which draw of a shard goes into which global draw.
+
+Draws of different shards are independent, so any choice of one draw from every shard makes a global
+draw. The paper pairs the l-th of each, in order of arrival, and leaves over what some shards have
+more of than others (`paper`). Here every draw is used (`all`): there are as many global draws as
+the shard with the most has draws, and the draws of every other shard are used again, all of them
+equally often, in an order of its own. `docs/beyond.md` says what that does to errors.
+"""
+
+import numpy as np
+
+from quorate._types import Array, IntArray
+from quorate.errors import require
+from quorate.streams import Purpose, Streams
+
+PAIRINGS = ("paper", "all")
+_PER_ROW = 4  # uniforms that are made together
+
+
+def check_pairing(pairing: str) -> None:
+    """Refuse what is not one of `PAIRINGS`."""
+    require(pairing in PAIRINGS, "pairing", pairing, f"choose one of {', '.join(PAIRINGS)}")
+
+
+def every_draw(counts: IntArray, streams: Streams) -> IntArray:
+    """Balanced pairing of unequal numbers of draws.
+
+    Parameters
+    ----------
+    counts
+        `counts[..., s]` draws of shard s are there, at least one: shape (..., n_shards).
+    streams
+        Whose randomness orders the draws.
+
+    Returns
+    -------
+    IntArray
+        `[..., s, l]` is the draw of shard s for global draw l, shape (..., n_shards, largest of
+        all counts). A shard's draws come in a random order, then in another one, and so on: among
+        the first l, for any l, no draw is used more than once more than another.
+    """
+    top = int(counts.max())
+    places = np.arange(2 * top)  # the last order may have to be cut short
+    lanes = [(shard, 0) for shard in range(counts.shape[-1])]
+    n_rows = -(-len(places) // _PER_ROW)
+    uniforms = streams.uniforms(Purpose.PAIRING, lanes, 0, n_rows, _PER_ROW)
+    uniforms = uniforms.reshape(len(lanes), -1)[:, : len(places)]
+    which_order = places // counts[..., None]
+    order = np.argsort(which_order + uniforms, axis=-1)[..., :top]
+    return np.asarray(order % counts[..., None])
+
+
+def usage_efficiency(counts: IntArray, n_global: int) -> Array:
+    """What using some draws once more than others leaves of their number, between 8/9 and 1.
+
+    `counts` draws, used `n_global` times in all: (Σu)²/(n Σu²) for the numbers of uses u.
+    """
+    often, n_more = np.divmod(n_global, counts)
+    squares = n_more * (often + 1) ** 2 + (counts - n_more) * often**2
+    return np.asarray(n_global**2 / (counts * squares))
