@@ -67,8 +67,8 @@ class Ledger:
     def consensus(self, cov_ridge: float, pairing: str = "paper", seed: int = 0) -> Array:
         """Global draws of eqs (8) and (10) from all received by now.
 
-        There are `n_complete` of them, or max over cells of `n_received` with `pairing` "all", which
-        orders batches by `seed`.
+        There are `n_complete` of them, or `quorate.pairing.n_paired` of the batches received with
+        `pairing` "all", which orders them by `seed`.
         """
         if not self.n_complete:
             return np.empty((0, 0))

@@ -150,7 +150,8 @@ class VirtualClock:
         times = self._times[task.worker][first:end]
         if self._cluster.draw_cost is not None:
             costs = self._cluster.draw_cost(np.concatenate([block.payload for block in blocks]))
-            each = np.reshape(times, (task.n_draws, n_units)) * costs.reshape(task.n_draws, n_shards)
+            costs = costs.reshape(task.n_draws, n_shards)
+            each = np.reshape(times, (task.n_draws, n_units)) * costs
             return [float(time) for time in each.sum(axis=1)]
         if n_units == 1:
             return [n_shards * time for time in times]

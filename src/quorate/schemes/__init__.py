@@ -1,7 +1,7 @@
 """The schemes: who holds what, what a worker sends, when a global draw is there.
 
 One file for each algorithm box of the paper, and one for ours, in the order of the box: data
-allocation, at worker k, at the server. A scheme is pure: it knows no engine, no clock and no process.
+allocation, at worker k, at the server. A scheme is pure: it knows no engine, clock or process.
 """
 
 from collections.abc import Callable

@@ -33,7 +33,12 @@ class GroupedCMC:
     """
 
     def __init__(
-        self, n_workers: int, redundancy: int, cov_ridge: float, pairing: str = "paper", seed: int = 0
+        self,
+        n_workers: int,
+        redundancy: int,
+        cov_ridge: float,
+        pairing: str = "paper",
+        seed: int = 0,
     ) -> None:
         check_ridge("cov_ridge", cov_ridge)
         check_pairing(pairing)
