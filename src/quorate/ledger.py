@@ -42,11 +42,13 @@ class Ledger:
         self.n_received = [0] * len(cells)
         self.n_complete = 0
         self._payloads: list[list[Array]] = [[] for _ in cells]
+        self._chains: list[list[int]] = [[] for _ in cells]
         self._n_furthest_behind = len(cells)
 
-    def add(self, cell: int, payload: Array) -> int:
+    def add(self, cell: int, payload: Array, chain: int = 0) -> int:
         """Take batches in, shape (n_draws, n_shards of the cell, d). Returns `n_complete`."""
         self._payloads[cell].append(payload)
+        self._chains[cell].append(chain)
         before = self.n_received[cell]
         self.n_received[cell] = before + len(payload)
         if before == self.n_complete:
@@ -63,6 +65,13 @@ class Ledger:
         """
         payloads = self._payloads[cell]
         return np.concatenate(payloads) if payloads else np.empty((0, 1, 1))
+
+    def chains(self, cell: int) -> list[Array]:
+        """The batches of a cell, those of each chain on their own and in order."""
+        by_chain: dict[int, list[Array]] = {}
+        for chain, payload in zip(self._chains[cell], self._payloads[cell], strict=True):
+            by_chain.setdefault(chain, []).append(payload)
+        return [np.concatenate(by_chain[chain]) for chain in sorted(by_chain)]
 
     def consensus(self, cov_ridge: float, pairing: str = "paper", seed: int = 0) -> Array:
         """Global draws of eqs (8) and (10) from all received by now.

@@ -9,7 +9,7 @@ often and hardly any pair comes twice. `docs/beyond.md` says what that does to e
 
 import numpy as np
 
-from quorate._types import Array, IntArray
+from quorate._types import IntArray
 from quorate.errors import require
 from quorate.streams import Purpose, Streams
 
@@ -54,13 +54,3 @@ def every_draw(counts: IntArray, streams: Streams) -> IntArray:
     which_order = places // counts[..., None]
     order = np.argsort(which_order + uniforms, axis=-1)[..., :n_global]
     return np.asarray(order % counts[..., None])
-
-
-def usage_efficiency(counts: IntArray, n_global: int) -> Array:
-    """What using some draws once more than others leaves of their number, between 8/9 and 1.
-
-    `counts` draws, used `n_global` times in all: (Σu)²/(n Σu²) for the numbers of uses u.
-    """
-    often, n_more = np.divmod(n_global, counts)
-    squares = n_more * (often + 1) ** 2 + (counts - n_more) * often**2
-    return np.asarray(n_global**2 / (counts * squares))

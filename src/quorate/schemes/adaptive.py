@@ -127,7 +127,7 @@ class AdaptiveCMC:
         task = block.task
         shard = task.shards[0]
         self._counter.received(task.worker, shard, len(block.payload))
-        return self.ledger.add(shard, block.payload)
+        return self.ledger.add(shard, block.payload, task.chain)
 
     def take_back(self, worker: int) -> None:
         self._counter.take_back(worker)

@@ -81,7 +81,7 @@ class GroupedCMC:
     def receive(self, block: Block) -> int:
         worker = block.task.worker
         self._batches.n_received[worker] += len(block.payload)
-        return self.ledger.add(self.group_of(worker), block.payload)
+        return self.ledger.add(self.group_of(worker), block.payload, block.task.chain)
 
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)
