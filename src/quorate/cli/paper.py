@@ -239,6 +239,7 @@ def _winners(spec: Experiment, curves: list[AveragedCurve], coded: str = "") -> 
         f"with a draw by then, if not all\n{spec.realisations} realisations, seed {spec.seed}, "
         f"ridges {spec.cov_ridge:g} on Ĉ{coded} and {spec.precision_ridge:g} on D̂",
         min_width=72,
+        collapse_padding=True,
     )
     table.add_column("scheme", no_wrap=True)
     table.add_column("r", no_wrap=True)
