@@ -27,13 +27,14 @@ def quorate(*arguments):
     return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
 
 
-@pytest.mark.parametrize("scheme", ["cmc", "grouped", "coded"])
+@pytest.mark.parametrize("scheme", ["cmc", "grouped", "coded", "adaptive", "genie"])
 def test_simulate_prints_json(scheme):
     result = quorate("simulate", "--scheme", scheme, *QUICK, "--json")
     assert result.exit_code == 0
     summary = json.loads(result.stdout)
     assert list(summary) == KEYS
-    assert summary["redundancy"] == (1 if scheme == "cmc" else 2)
+    assert summary["redundancy"] == {"cmc": 1, "genie": 6}.get(scheme, 2)
+    assert ("--redundancy is" in result.stderr) == (scheme in ("cmc", "genie"))
     assert 0 < summary["median"] <= summary["p90"] <= summary["p99"]
     assert summary["share_unfinished"] == 0
     assert 0 <= summary["wasted_share"] < 1
@@ -82,6 +83,38 @@ def test_reproduce_writes_and_tells(tmp_path):
         "figure.svg",
         "summary.json",
     }
+
+
+def test_reproduce_beyond(tmp_path):
+    result = quorate("reproduce", "beyond", "--realisations", "1", "--out", str(tmp_path))
+    assert result.exit_code == 0
+    assert "10 for C-CMC" in result.stdout
+    summaries = json.loads((tmp_path / "summary.json").read_text())
+    curves = [set(one["errors"]) for one in summaries]
+    assert curves == [
+        {"CMC r=1", "G-CMC r=2", "adaptive r=2", "genie r=5"},
+        {"C-CMC r=2"},
+        {"CMC r=1", "G-CMC r=2", "G-CMC r=4", "adaptive r=2", "adaptive r=4", "genie r=40"},
+        {"C-CMC r=2", "C-CMC r=4"},
+    ]
+    assert [one["experiment"]["cov_ridge"] for one in summaries] == [0.3, 10, 0.3, 10]
+    assert (tmp_path / "curves.csv").read_text().count("\n") == 1 + 100 * (5 + 8)
+
+
+def test_reproduce_with_schemes_of_choice(tmp_path):
+    arguments = ["--scheme", "adaptive", "--scheme", "cmc", "--realisations", "2"]
+    assert quorate("reproduce", "fig3", *arguments, "--out", str(tmp_path)).exit_code == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert set(summary["errors"]) == {"CMC r=1", "adaptive r=2"}
+
+
+def test_simulate_with_spare_slots_and_pairing():
+    arguments = ["--scheme", "adaptive", *QUICK, "--slow", "2x50", "--json"]
+    plain = json.loads(quorate("simulate", *arguments).stdout)
+    spare = ["--gap", "2", "--copy-cost", "0.1", "--pairing", "paper"]
+    with_spare = json.loads(quorate("simulate", *arguments, *spare).stdout)
+    assert with_spare["p99"] < plain["p99"]
+    assert plain["wasted_share"] == 0 < with_spare["wasted_share"]
 
 
 def test_one_worker_is_a_cluster_too():
@@ -145,6 +178,12 @@ def test_mistakes_are_one_line_and_exit_code_2(mistake):
         (["simulate", "--scheme", "magic", "--workers", "3"], "cmc, grouped, coded"),
         (["simulate", "--scheme", "cmc", "--workers", "3", "--dead", "1"], "can never reach"),
         (["reproduce", "fig9"], "fig3"),
+        (["reproduce", "fig3", "--scheme", "magic"], "adaptive, genie"),
+        (["reproduce", "fig3", "--scheme", "genie", "--reading", "published"], "use text"),
+        (["reproduce", "beyond", "--reading", "published"], "all schemes"),
+        (["simulate", "--scheme", "adaptive", "--workers", "3", "--pairing", "x"], "paper, all"),
+        (["simulate", "--scheme", "cmc", "--workers", "3", "--gap", "1"], "spare slots"),
+        (["simulate", "--scheme", "adaptive", "--workers", "3", "--copy-cost", "-1"], "0 or more"),
         (["reproduce", "fig3", "--cov-ridge", "0", "--realisations", "1"], "singular"),
         (["reproduce", "fig3", "--realisations", "-2"], "at least one"),
     ],

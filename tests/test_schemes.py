@@ -21,7 +21,7 @@ RIDGE = 0.7
 def block(scheme, worker, draw, payload):
     """Worker `worker` sends one draw, whatever it was asked for."""
     shards = scheme.allocation.shards_of(worker)
-    task = Task(worker, shards, scheme.chain_of(worker), draw, 1)
+    task = Task(worker, shards, scheme.chain_of(worker, shards[0]), draw, 1)
     return Block(task, draw, payload[None])
 
 
@@ -92,7 +92,7 @@ def test_grouped_counts_every_member(rng):
 
 def test_grouped_members_draw_independently():
     scheme = GroupedCMC(6, 3, RIDGE)
-    assert [scheme.chain_of(worker) for worker in range(6)] == [0, 1, 2, 0, 1, 2]
+    assert [scheme.chain_of(worker, worker) for worker in range(6)] == [0, 1, 2, 0, 1, 2]
 
 
 def test_grouped_asks_for_no_more_than_is_lacking():

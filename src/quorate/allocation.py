@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -27,6 +27,15 @@ class Allocation:
     def holders_of(self, shard: int) -> tuple[int, ...]:
         """The workers that hold `shard`, in order."""
         return self._holders[shard]
+
+    def rank(self, worker: int, shard: int) -> int | None:
+        """Which of the holders of `shard` this worker is, from 0; None if it is none."""
+        return self._ranks.get((worker, shard))
+
+    @cached_property
+    def _ranks(self) -> dict[tuple[int, int], int]:
+        holders = self._holders.items()
+        return {(k, shard): rank for shard, workers in holders for rank, k in enumerate(workers)}
 
     @cached_property
     def _holders(self) -> dict[int, tuple[int, ...]]:
@@ -83,6 +92,19 @@ def random_regular(n_workers: int, redundancy: int, seed: int) -> Allocation:
         if mine not in held[other] and theirs not in held[one]:
             held[one][i], held[other][j] = theirs, mine
     return allocation_of(held)
+
+
+@lru_cache(maxsize=16)
+def overlapping(n_workers: int, redundancy: int, seed: int) -> Allocation:
+    """Placement of the adaptive scheme, in which work can be passed on from worker to worker.
+
+    Every worker shares shards with others, which share shards with others again: `cyclic` where
+    r = 2, which makes one ring of all, and `random_regular` above, where every worker is a few
+    steps away from every other.
+    """
+    if 2 < redundancy < n_workers:
+        return random_regular(n_workers, redundancy, seed)
+    return cyclic(n_workers, redundancy)
 
 
 def allocation_of(held: Iterable[Iterable[int]]) -> Allocation:

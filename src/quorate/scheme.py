@@ -37,8 +37,8 @@ class Scheme(Protocol):
     def worker_side(self) -> WorkerSide:
         """What is done there."""
 
-    def chain_of(self, worker: int) -> int:
-        """The chain that `worker` draws; workers on the same chain share their randomness."""
+    def chain_of(self, worker: int, shard: int) -> int:
+        """The chain of `shard` that `worker` draws; on the same chain, randomness is shared."""
 
     # At the server
 
@@ -55,7 +55,7 @@ class Scheme(Protocol):
         """Whether `n_draws` global draws can be had from these workers and what was received."""
 
     def global_draws(self) -> Array:
-        """θ^1, …, θ^L(t), shape (L(t), d), computed now."""
+        """θ^1, …, θ^L(t), shape (L(t), d), computed now; more where every draw is paired."""
 
     def draw_counts(self) -> DrawCounts:
         """How many draws came, and how many of them are used."""

@@ -12,7 +12,7 @@ from quorate.engines import virtual
 from quorate.errors import UnreachableError, require
 from quorate.latency import LatencyModel, parse_latency
 from quorate.scheme import Scheme
-from quorate.schemes import COV_RIDGE, scheme_maker
+from quorate.schemes import COV_RIDGE, as_run, scheme_maker
 from quorate.streams import Streams
 from quorate.subposterior import GaussianSubposteriors, paper_subposteriors
 
@@ -68,6 +68,9 @@ def simulate(
     seed: int = 0,
     cov_ridge: float = COV_RIDGE,
     precision_ridge: float | None = None,
+    pairing: str | None = None,
+    gap: int | None = None,
+    copy_cost: float = 0.0,
     progress: Progress = lambda done, total: None,
 ) -> SimulationSummary:
     """Run a scheme many times in virtual time.
@@ -75,9 +78,9 @@ def simulate(
     Parameters
     ----------
     scheme
-        `cmc`, `grouped` or `coded`.
+        `cmc`, `grouped`, `coded`, `adaptive` or `genie`.
     workers, redundancy
-        K and r. CMC has r = 1 always.
+        K and r. CMC has r = 1 always, and the genie r = K.
     draws
         Global draws to get. A worker is asked for none beyond those.
     latency
@@ -91,8 +94,10 @@ def simulate(
         computing time, as in §II.
     realisations, seed
         How many runs, and what their randomness is keyed by.
-    cov_ridge, precision_ridge
+    cov_ridge, precision_ridge, pairing, gap
         See `quorate.schemes.scheme_maker`.
+    copy_cost
+        Time to copy a shard to a spare slot, which workers have where `gap` is given.
     progress
         Called after every run with the number of runs done, and of all.
     """
@@ -113,15 +118,25 @@ def simulate(
         subposteriors.n_shards,
         f"there must be one for each of the {workers} workers",
     )
+    run_as, held = as_run(scheme, workers, redundancy)
     make = scheme_maker(
-        scheme, workers, redundancy, subposteriors.dim, cov_ridge, precision_ridge, code
+        run_as,
+        workers,
+        held,
+        subposteriors.dim,
+        cov_ridge,
+        precision_ridge,
+        code,
+        pairing=pairing,
+        gap=gap,
+        seed=seed,
     )
     outcomes = []
     for realisation in range(realisations):
-        cluster = virtual.Cluster(model, subposteriors, Streams(seed, realisation), per_draw)
+        streams = Streams(seed, realisation)
+        cluster = virtual.Cluster(model, subposteriors, streams, per_draw, copy_cost)
         outcomes.append(_run(make(), draws, cluster))
         progress(realisation + 1, realisations)
-    held = 1 if scheme == "cmc" else redundancy
     return _summary(scheme, workers, held, draws, outcomes)
 
 

@@ -36,6 +36,8 @@ class Purpose(IntEnum):
     MORE_STEPS = 6
     WARM_UP = 7
     MORE_WARM_UP = 8
+    PAIRING = 9
+    TIES = 10
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Numbering of the batches that workers are asked for."""
+"""Numbering of what workers are asked for."""
 
 from quorate.allocation import Allocation
 from quorate.messages import Task
@@ -29,3 +29,35 @@ class BatchCounter:
     def take_back(self, worker: int) -> None:
         """Ask again for what `worker` was asked for and has not sent."""
         self._n_assigned[worker] = self.n_received[worker]
+
+
+class DrawCounter:
+    """Asks workers for draws of one shard at a time: 0, 1, 2, … of each (worker, shard).
+
+    `n_started[s]` is how many draws of shard s are received or under way.
+    """
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_started = [0] * n_workers
+        self._n_assigned: list[dict[int, int]] = [{} for _ in range(n_workers)]
+        self._n_received: list[dict[int, int]] = [{} for _ in range(n_workers)]
+
+    def more(self, n_more: int, worker: int, shard: int, chain: int) -> Task:
+        """The next `n_more` draws of `shard` by `worker`."""
+        assigned = self._n_assigned[worker]
+        first = assigned.get(shard, 0)
+        assigned[shard] = first + n_more
+        self.n_started[shard] += n_more
+        return Task(worker, (shard,), chain, first, n_more)
+
+    def received(self, worker: int, shard: int, n: int) -> None:
+        """Note that `n` of them are there."""
+        received = self._n_received[worker]
+        received[shard] = received.get(shard, 0) + n
+
+    def take_back(self, worker: int) -> None:
+        """Ask again for what `worker` was asked for and has not sent."""
+        received = self._n_received[worker]
+        for shard, n_assigned in self._n_assigned[worker].items():
+            self.n_started[shard] -= n_assigned - received.get(shard, 0)
+        self._n_assigned[worker] = dict(received)

@@ -11,17 +11,34 @@ from rich.table import Table
 from quorate.cli.console import Patience, err
 from quorate.cli.console import out as console
 from quorate.coding import CODES
-from quorate.experiments.reproduce import TABLE_TIMES, AveragedCurve, best, reproduce
-from quorate.experiments.specs import FIGURES, READINGS, Experiment, experiment
+from quorate.errors import require
+from quorate.experiments.reproduce import (
+    TABLE_TIMES,
+    AveragedCurve,
+    best,
+    reproduce,
+    reproduce_all,
+)
+from quorate.experiments.specs import (
+    ALL_SCHEMES,
+    BEYOND,
+    BEYOND_RIDGE,
+    FIGURES,
+    READINGS,
+    Experiment,
+    beyond,
+    experiment,
+)
 from quorate.latency import Dying, LatencyModel, Slowed, parse_dead, parse_latency, parse_slow
-from quorate.schemes import COV_RIDGE, SCHEMES
+from quorate.pairing import PAIRINGS
+from quorate.schemes import COV_RIDGE
 from quorate.simulation import SimulationSummary, simulate
 
 _NEARLY_ALL = 0.985  # shares above are not worth a remark
 
 
 @click.command("reproduce")
-@click.argument("figure", type=click.Choice(list(FIGURES)))
+@click.argument("figure", type=click.Choice([*FIGURES, BEYOND]))
 @click.option(
     "--reading",
     type=click.Choice(list(READINGS)),
@@ -33,10 +50,9 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
 @click.option(
     "--cov-ridge",
     type=float,
-    default=COV_RIDGE,
-    show_default=True,
     metavar="X",
-    help="σ² on every covariance estimate.",
+    help="σ² on every covariance estimate.  "
+    f"[default: the scripts', {COV_RIDGE:g}; {BEYOND_RIDGE} for beyond]",
 )
 @click.option(
     "--precision-ridge",
@@ -45,6 +61,13 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
     help="σ² on D̂ of C-CMC.  [default: the scripts', 0.5 for fig3, 2 for fig4]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N")
+@click.option(
+    "--scheme",
+    "schemes",
+    multiple=True,
+    metavar="|".join(ALL_SCHEMES),
+    help="Only the curves of this scheme; may be given several times.  [default: the paper's]",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -55,33 +78,63 @@ def reproduce_command(
     figure: str,
     reading: str,
     realisations: int,
-    cov_ridge: float,
+    cov_ridge: float | None,
     precision_ridge: float | None,
     seed: int,
+    schemes: tuple[str, ...],
     out: Path | None,
 ) -> None:
-    """Draw a figure of the paper again: fig3 has 5 workers, fig4 has 40."""
+    """Draw a figure of the paper again: fig3 has 5 workers, fig4 has 40.
+
+    beyond is both, with the adaptive scheme and the genie, which is its limit.
+    """
+    folder = out or Path("results") / (figure if figure == BEYOND else f"{figure}-{reading}")
+    if figure == BEYOND:
+        only_text = reading == "text" and not schemes and precision_ridge is None
+        require(only_text, "figure", BEYOND, "it is drawn with all schemes, reading “text”, alone")
+        ridge = BEYOND_RIDGE if cov_ridge is None else cov_ridge
+        _reproduce_beyond(beyond(realisations=realisations, seed=seed, cov_ridge=ridge), folder)
+        return
     spec = experiment(
         figure,
         reading,
         realisations=realisations,
         seed=seed,
-        cov_ridge=cov_ridge,
+        cov_ridge=COV_RIDGE if cov_ridge is None else cov_ridge,
         precision_ridge=precision_ridge,
+        schemes=schemes,
     )
     from quorate.experiments.output import make_folder, write  # matplotlib is slow to import
 
-    folder = out or Path("results") / f"{figure}-{reading}"
     make_folder(folder)
     with Patience(f"{figure}, {reading}") as patience:
         curves = reproduce(spec, patience.report)
     paths = write(spec, curves, folder)
     console.print(_winners(spec, curves))
+    _tell(paths)
+
+
+def _reproduce_beyond(panels: list[list[Experiment]], folder: Path) -> None:
+    from quorate.experiments.output import make_folder, write_beyond
+
+    make_folder(folder)
+    specs = [spec for panel in panels for spec in panel]
+    with Patience(BEYOND) as patience:
+        found = iter(reproduce_all(specs, patience.report))
+    results = [[(spec, next(found)) for spec in panel] for panel in panels]
+    paths = write_beyond(results, folder)
+    for panel in results:
+        curves = [curve for _, curves in panel for curve in curves]
+        console.print(_winners(panel[0][0], curves, coded=f" ({COV_RIDGE:g} for C-CMC)"))
+    _tell(paths)
+
+
+def _tell(paths: list[Path]) -> None:
     console.print("Written: " + ", ".join(str(path) for path in paths), soft_wrap=True)
 
 
 @click.command("simulate")
-@click.option("--scheme", required=True, metavar="|".join(SCHEMES))
+@click.option("--scheme", required=True, metavar="|".join(ALL_SCHEMES))
 @click.option("--workers", type=int, required=True, metavar="K")
 @click.option("--redundancy", type=int, default=1, show_default=True, metavar="R")
 @click.option("--draws", type=int, default=100, show_default=True, metavar="L")
@@ -107,6 +160,13 @@ def reproduce_command(
     is_flag=True,
     help="Each draw takes a time of its own, rather than each batch of R.",
 )
+@click.option(
+    "--pairing",
+    metavar="|".join(PAIRINGS),
+    help="How draws of shards make global draws.  [default: paper; all for adaptive and genie]",
+)
+@click.option("--gap", type=int, metavar="G", help="Spare slots for adaptive, used from G behind.")
+@click.option("--copy-cost", type=float, default=0.0, metavar="T", help="Time to fill such a slot.")
 @click.option("--realisations", type=int, default=100, show_default=True, metavar="Z")
 @click.option("--cov-ridge", type=float, default=COV_RIDGE, show_default=True, metavar="X")
 @click.option("--precision-ridge", type=float, metavar="Y", help="[default: K / cov-ridge]")
@@ -129,7 +189,11 @@ def simulate_command(
             scheme, workers, redundancy, latency=model, progress=patience.report, **options
         )
     if summary.redundancy != redundancy:
-        err.print(f"note: {scheme} gives each shard to one worker, so --redundancy is 1 here")
+        whom = "one worker" if summary.redundancy == 1 else "all workers"
+        err.print(
+            f"note: {scheme} gives each shard to {whom}, so --redundancy is "
+            f"{summary.redundancy} here"
+        )
     if as_json:
         click.echo(json.dumps(summary.as_json()))
     else:
@@ -164,17 +228,21 @@ def _described(summary: SimulationSummary) -> Table:
     return table
 
 
-def _winners(spec: Experiment, curves: list[AveragedCurve]) -> Table:
-    """Errors at a few times, the smallest of each with a star."""
+def _winners(spec: Experiment, curves: list[AveragedCurve], coded: str = "") -> Table:
+    """Errors at a few times, the smallest of each with a star.
+
+    `coded` says where C-CMC was done in another way.
+    """
     table = Table(
         title=f"{spec.figure.title}: who wins when, reading “{spec.reading.name}”",
         caption="mean error of eq. (3), * the smallest; in brackets the share of realisations "
         f"with a draw by then, if not all\n{spec.realisations} realisations, seed {spec.seed}, "
-        f"ridges {spec.cov_ridge:g} on Ĉ and {spec.precision_ridge:g} on D̂",
+        f"ridges {spec.cov_ridge:g} on Ĉ{coded} and {spec.precision_ridge:g} on D̂",
         min_width=72,
+        collapse_padding=True,
     )
     table.add_column("scheme", no_wrap=True)
-    table.add_column("r")
+    table.add_column("r", no_wrap=True)
     for moment in TABLE_TIMES:
         table.add_column(f"t = {moment:g}", justify="right", no_wrap=True)
     winners = {moment: best(curves, moment) for moment in TABLE_TIMES}

@@ -13,6 +13,8 @@ class Timeline:
     ----------
     block_times, block_workers
         When blocks arrived, and from whom, in order.
+    block_shards
+        Which shards they are of; in virtual time only.
     block_sizes
         Draws in each of them; empty in virtual time, where there is one in each.
     release_times
@@ -25,6 +27,7 @@ class Timeline:
 
     block_times: list[float] = field(default_factory=list)
     block_workers: list[int] = field(default_factory=list)
+    block_shards: list[tuple[int, ...]] = field(default_factory=list)
     block_sizes: list[int] = field(default_factory=list)
     release_times: list[float] = field(default_factory=list)
     notes: list[tuple[float, Note]] = field(default_factory=list)

@@ -6,7 +6,7 @@ computing takes is drawn from a latency model. A run is deterministic under its 
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate, count
@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from quorate._types import CodedArray
+from quorate._types import Array, CodedArray
+from quorate.allocation import Allocation
 from quorate.coordinator import Coordinator
 from quorate.engines.timeline import Timeline
 from quorate.errors import require
@@ -29,7 +30,7 @@ from quorate.messages import (
     WorkerJoined,
     WorkerLost,
 )
-from quorate.scheme import Scheme
+from quorate.scheme import Scheme, WorkerSide
 from quorate.streams import Lane, Streams
 from quorate.subposterior import GaussianSubposteriors
 
@@ -49,12 +50,22 @@ class Cluster:
     per_draw
         False: a batch of r draws takes r times one computing time, as in §II. True: every draw
         takes a time of its own.
+    copy_cost
+        Time that it takes a worker to get a shard that it does not hold.
+    draw_cost
+        Factor on the time of each draw, from the draws that workers send, (..., d): for times that
+        depend on what is drawn. None for times that do not. Not for coded draws.
     """
 
     latency: LatencyModel
     subposteriors: GaussianSubposteriors
     streams: Streams
     per_draw: bool = False
+    copy_cost: float = 0.0
+    draw_cost: Callable[[Array], Array] | None = None
+
+    def __post_init__(self) -> None:
+        require(self.copy_cost >= 0, "copy_cost", self.copy_cost, "a time is 0 or more")
 
 
 def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Timeline:
@@ -65,9 +76,10 @@ def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Ti
         until,
         "a run without a number of draws needs a time to end at",
     )
-    n_workers = coordinator.scheme.allocation.n_workers
+    allocation = coordinator.scheme.allocation
+    n_workers = allocation.n_workers
     workers = VirtualWorkers(coordinator.scheme, cluster)
-    clock = VirtualClock(cluster, n_workers)
+    clock = VirtualClock(cluster, allocation)
     timeline = Timeline()
     handle = coordinator.handle
     heap: list[Entry] = [(0.0, worker, WorkerJoined(worker)) for worker in range(n_workers)]
@@ -77,6 +89,7 @@ def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Ti
         if isinstance(event, Block):
             timeline.block_times.append(now)
             timeline.block_workers.append(event.task.worker)
+            timeline.block_shards.append(event.task.shards)
         for command in handle(event):
             if isinstance(command, Task):
                 for entry in clock.schedule(command, workers.blocks(command), now):
@@ -94,8 +107,11 @@ class VirtualClock:
     Computing times are made for all workers at once, and again as needed.
     """
 
-    def __init__(self, cluster: Cluster, n_workers: int) -> None:
+    def __init__(self, cluster: Cluster, allocation: Allocation) -> None:
+        n_workers = allocation.n_workers
         self._cluster = cluster
+        self._held = allocation.held
+        self._copied: dict[int, tuple[int, ...]] = {}  # what is in the spare slot of a worker
         self._order = count(n_workers)
         self._free_at = [0.0] * n_workers
         self._next_unit = [0] * n_workers
@@ -105,7 +121,8 @@ class VirtualClock:
     def schedule(self, task: Task, blocks: list[Block], now: float) -> Iterable[Entry]:
         """When each block of `task`, assigned now, will be there; or its worker dead."""
         worker = task.worker
-        ends = list(accumulate(self._durations(task), initial=max(now, self._free_at[worker])))[1:]
+        start = max(now, self._free_at[worker]) + self._copy_time(task)
+        ends = list(accumulate(self._durations(task, blocks), initial=start))[1:]
         self._free_at[worker] = ends[-1]
         events: list[Event] = [*blocks]
         death = self._deaths[worker]
@@ -115,7 +132,15 @@ class VirtualClock:
             events[n_done:] = [WorkerLost(worker)]
         return zip(ends, self._order, events, strict=False)
 
-    def _durations(self, task: Task) -> list[float]:
+    def _copy_time(self, task: Task) -> float:
+        if not self._cluster.copy_cost or set(task.shards) <= set(self._held[task.worker]):
+            return 0.0
+        if self._copied.get(task.worker) == task.shards:
+            return 0.0
+        self._copied[task.worker] = task.shards
+        return self._cluster.copy_cost
+
+    def _durations(self, task: Task, blocks: list[Block]) -> list[float]:
         n_shards = len(task.shards)
         n_units = n_shards if self._cluster.per_draw else 1
         first = self._next_unit[task.worker]
@@ -123,6 +148,11 @@ class VirtualClock:
         if end > len(self._times[task.worker]):
             self._extend(end)
         times = self._times[task.worker][first:end]
+        if self._cluster.draw_cost is not None:
+            costs = self._cluster.draw_cost(np.concatenate([block.payload for block in blocks]))
+            costs = costs.reshape(task.n_draws, n_shards)
+            each = np.reshape(times, (task.n_draws, n_units)) * costs
+            return [float(time) for time in each.sum(axis=1)]
         if n_units == 1:
             return [n_shards * time for time in times]
         return [sum(times[i : i + n_units]) for i in range(0, len(times), n_units)]
@@ -138,39 +168,56 @@ class VirtualClock:
 class VirtualWorkers:
     """Performs tasks as workers would, for many draws at a time.
 
-    Workers on the same chain of a shard would all compute the same, so that is done once.
+    Workers on the same chain of a shard would all compute the same, so that is done once. The
+    chains of all shards that workers hold are drawn together, others when they are asked for.
     """
 
     def __init__(self, scheme: Scheme, cluster: Cluster) -> None:
         self._worker_side = scheme.worker_side
         self._cluster = cluster
-        held = enumerate(scheme.allocation.held)
-        lanes = {(shard, scheme.chain_of(worker)) for worker, shards in held for shard in shards}
-        self._lanes: list[Lane] = sorted(lanes, key=lambda lane: lane[::-1])
-        self._row_of = {lane: row for row, lane in enumerate(self._lanes)}
-        self._known_rows: dict[tuple[tuple[int, ...], int], slice | list[int]] = {}
-        self._processed: CodedArray = np.empty((len(lanes), 0, 0))
-        self._n_known = 0
-        self._state: Any = None
+        held = [(worker, shard) for worker, s in enumerate(scheme.allocation.held) for shard in s]
+        lanes = {(shard, scheme.chain_of(worker, shard)) for worker, shard in held}
+        self._held = Drawn(sorted(lanes, key=lambda lane: lane[::-1]), self._worker_side, cluster)
+        self._known: dict[tuple[tuple[int, ...], int], tuple[Drawn, slice | list[int]]] = {}
 
     def blocks(self, task: Task) -> list[Block]:
         """The blocks of `task`, one for each draw, as in the paper."""
         end = task.first_draw + task.n_draws
-        if end > self._n_known:
-            self._extend(end)
-        processed = self._processed[self._rows(task)][:, task.first_draw : end]
+        key = task.shards, task.chain
+        if key not in self._known:
+            self._known[key] = self._find([(shard, task.chain) for shard in task.shards])
+        drawn, rows = self._known[key]
+        processed = drawn.up_to(end)[rows][:, task.first_draw : end]
         payload = self._worker_side.encode(task.worker, processed)
         draws = enumerate(payload[:, None], task.first_draw)
         return [Block(task, draw, one) for draw, one in draws]
 
-    def _rows(self, task: Task) -> slice | list[int]:
-        """Where the shards of a task lie: a slice if together, which is not copied."""
-        key = task.shards, task.chain
-        if key not in self._known_rows:
-            rows = [self._row_of[shard, task.chain] for shard in task.shards]
-            together = rows == list(range(rows[0], rows[0] + len(rows)))
-            self._known_rows[key] = slice(rows[0], rows[-1] + 1) if together else rows
-        return self._known_rows[key]
+    def _find(self, lanes: list[Lane]) -> tuple["Drawn", slice | list[int]]:
+        """Where lanes lie: a slice if together, which is not copied."""
+        if not all(lane in self._held.row_of for lane in lanes):
+            return Drawn(lanes, self._worker_side, self._cluster), slice(None)
+        rows = [self._held.row_of[lane] for lane in lanes]
+        together = rows == list(range(rows[0], rows[0] + len(rows)))
+        return self._held, slice(rows[0], rows[-1] + 1) if together else rows
+
+
+class Drawn:
+    """Draws of some lanes, as workers process them, made when they are asked for."""
+
+    def __init__(self, lanes: list[Lane], worker_side: WorkerSide, cluster: Cluster) -> None:
+        self.row_of = {lane: row for row, lane in enumerate(lanes)}
+        self._lanes = lanes
+        self._worker_side = worker_side
+        self._cluster = cluster
+        self._processed: CodedArray = np.empty((len(lanes), 0, 0))
+        self._n_known = 0
+        self._state: Any = None
+
+    def up_to(self, n_wanted: int) -> CodedArray:
+        """Draws 0 to at least `n_wanted` - 1 of every lane, shape (n_lanes, n, width)."""
+        if n_wanted > self._n_known:
+            self._extend(n_wanted)
+        return self._processed
 
     def _extend(self, n_wanted: int) -> None:
         n_more = max(n_wanted - self._n_known, self._n_known, _LEAST)

@@ -17,9 +17,12 @@ from quorate.experiments.specs import DIM, Curve, Experiment
 from quorate.ledger import Ledger
 from quorate.linalg import add_ridge
 from quorate.moments import running_covariances
+from quorate.pairing import every_draw, n_paired
 from quorate.scheme import Scheme
+from quorate.schemes.adaptive import AdaptiveCMC
 from quorate.schemes.cmc import CMC
 from quorate.schemes.grouped import GroupedCMC
+from quorate.streams import Streams
 
 Run = tuple[Scheme, Timeline]
 TIME_GRID = np.round(np.arange(1, 101) * 0.05, 2)
@@ -47,6 +50,8 @@ def trajectories(
     runs: Sequence[Run], experiment: Experiment, curve: Curve, expected: Array
 ) -> Trajectories:
     """Times and errors of runs of one curve."""
+    if isinstance(runs[0][0], AdaptiveCMC):
+        return _adaptive_trajectories(runs, experiment, expected)
     if experiment.reading.by_index:
         times = np.array([_release_times(run, experiment, curve) for run in runs])
         n_global = np.tile(np.arange(1, times.shape[1] + 1), (len(runs), 1))
@@ -93,10 +98,56 @@ def consensus_errors(
         known = covs[runs[:, None], shards, n_known[runs, moment] - 1]
         weights = consensus_weights(add_ridge(known, cov_ridge))
         global_draws = merge(weights, draws[runs, : counts.max()])
-        global_draws[np.arange(counts.max()) >= counts[:, None]] = 0.0
-        sums = np.swapaxes(global_draws, 1, 2) @ global_draws
-        errors[runs, moment] = relative_error(sums / counts[:, None, None], expected)
+        errors[runs, moment] = _errors(global_draws, counts, expected)
     return errors
+
+
+def every_draw_errors(
+    draws: Array, n_known: IntArray, cov_ridge: float, expected: Array, streams: Streams
+) -> Array:
+    """Errors where every draw is paired, shape (n_runs, n_moments).
+
+    Parameters are those of `consensus_errors`; pairs are made by the randomness of `streams`.
+    """
+    covs, _ = running_covariances(np.moveaxis(draws, 1, 2))
+    shards = np.arange(draws.shape[2])
+    errors = np.full(n_known.shape[:2], np.nan)
+    for moment in range(n_known.shape[1]):
+        runs = np.flatnonzero(n_known[:, moment].min(axis=1))
+        if not len(runs):
+            continue
+        counts = n_known[runs, moment]
+        known = covs[runs[:, None], shards, counts - 1]
+        weights = consensus_weights(add_ridge(known, cov_ridge))
+        which = np.swapaxes(every_draw(counts, streams), 1, 2)
+        paired = draws[runs[:, None, None], which, shards]
+        errors[runs, moment] = _errors(merge(weights, paired), n_paired(counts), expected)
+    return errors
+
+
+def _errors(global_draws: Array, counts: IntArray, expected: Array) -> Array:
+    """Of the first `counts` of the global draws of each run, shape (n_runs,)."""
+    global_draws[np.arange(counts.max()) >= counts[:, None]] = 0.0
+    sums = np.swapaxes(global_draws, 1, 2) @ global_draws
+    return relative_error(sums / counts[:, None, None], expected)
+
+
+def _adaptive_trajectories(
+    runs: Sequence[Run], experiment: Experiment, expected: Array
+) -> Trajectories:
+    ledgers, n_known = [], []
+    for scheme, timeline in runs:
+        assert isinstance(scheme, AdaptiveCMC)
+        cell_of_block = [shards[0] for shards in timeline.block_shards]
+        arrivals = _arrivals(len(scheme.ledger.cells), cell_of_block, timeline)
+        n_known.append([np.searchsorted(times, TIME_GRID, side="right") for times in arrivals])
+        ledgers.append(scheme.ledger)
+    counts = np.swapaxes(np.array(n_known), 1, 2)
+    streams = Streams(experiment.seed)
+    errors = every_draw_errors(
+        _received_draws(ledgers), counts, experiment.cov_ridge, expected, streams
+    )
+    return Trajectories(np.tile(TIME_GRID, (len(runs), 1)), errors)
 
 
 def _coded_errors(runs: Sequence[Run], n_global: IntArray, expected: Array) -> Array:
@@ -130,9 +181,13 @@ def _n_received(run: Run, times: Array) -> IntArray:
 
 def _arrivals_by_cell(cells: Sequence[tuple[int, ...]], timeline: Timeline) -> list[list[float]]:
     cell_of = {worker: cell for cell, workers in enumerate(cells) for worker in workers}
-    arrivals: list[list[float]] = [[] for _ in cells]
-    for time, worker in zip(timeline.block_times, timeline.block_workers, strict=True):
-        arrivals[cell_of[worker]].append(time)
+    return _arrivals(len(cells), [cell_of[worker] for worker in timeline.block_workers], timeline)
+
+
+def _arrivals(n_cells: int, cell_of_block: list[int], timeline: Timeline) -> list[list[float]]:
+    arrivals: list[list[float]] = [[] for _ in range(n_cells)]
+    for time, cell in zip(timeline.block_times, cell_of_block, strict=True):
+        arrivals[cell].append(time)
     return arrivals
 
 

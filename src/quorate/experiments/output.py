@@ -2,9 +2,10 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure as Canvas
 from quorate.errors import BadInputError
 from quorate.experiments.reproduce import ENOUGH, TABLE_TIMES, AveragedCurve, best
 from quorate.experiments.specs import Experiment
+from quorate.schemes import GENIE
 
 COLUMNS = (
     "figure",
@@ -29,22 +31,40 @@ COLUMNS = (
     "band_high",
     "share_defined",
 )
-COLOURS = {"CMC": "#4d4d4d", "G-CMC": "#0072b2", "C-CMC": "#d55e00"}
+COLOURS = {
+    "CMC": "#4d4d4d",
+    "G-CMC": "#0072b2",
+    "C-CMC": "#d55e00",
+    "adaptive": "#009e73",
+    "genie": "#000000",
+}
 LINE_STYLES = {1: "-", 2: "-", 4: "--"}
+Result = tuple[Experiment, list[AveragedCurve]]
 
 
 def write(experiment: Experiment, curves: list[AveragedCurve], folder: Path) -> list[Path]:
     """Write `curves.csv`, `figure.png`, `figure.svg` and `summary.json` into `folder`."""
+    canvas = draw(experiment, curves)
+    return _write(_rows(experiment, curves), canvas, summary(experiment, curves), folder)
+
+
+def write_beyond(panels: list[list[Result]], folder: Path) -> list[Path]:
+    """The same for `beyond`, whose curves are those of several experiments."""
+    results = [result for panel in panels for result in panel]
+    rows = chain.from_iterable(_rows(*result) for result in results)
+    return _write(rows, draw_beyond(panels), [summary(*result) for result in results], folder)
+
+
+def _write(rows: Iterable[list[object]], canvas: Canvas, told: object, folder: Path) -> list[Path]:
     paths = [folder / name for name in ("curves.csv", "figure.png", "figure.svg", "summary.json")]
     with paths[0].open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows(_rows(experiment, curves))
-    canvas = draw(experiment, curves)
+        writer.writerows(rows)
     canvas.savefig(paths[1], dpi=150)
     with rc_context({"svg.hashsalt": "quorate"}):  # the same file for the same curves
         canvas.savefig(paths[2], metadata={"Date": None})
-    paths[3].write_text(json.dumps(summary(experiment, curves), indent=2, allow_nan=False) + "\n")
+    paths[3].write_text(json.dumps(told, indent=2, allow_nan=False) + "\n")
     return paths
 
 
@@ -129,23 +149,42 @@ def draw(experiment: Experiment, curves: list[AveragedCurve]) -> Canvas:
     published = published_curves(experiment.figure.name)
     for averaged in curves:
         _draw_curve(axes, averaged)
-        points = published[averaged.curve.label, averaged.curve.redundancy]
-        axes.plot(*zip(*points, strict=True), ":", lw=0.9, color=COLOURS[averaged.curve.label])
+        points = published.get((averaged.curve.label, averaged.curve.redundancy))
+        if points is not None:
+            axes.plot(*zip(*points, strict=True), ":", lw=0.9, color=COLOURS[averaged.curve.label])
     axes.plot([], [], ":", lw=0.9, color="black", label="as published")
+    _dress(axes, f"{experiment.figure.title}, {_source(experiment)}", lowest=0.25)
+    axes.legend(frameon=False, ncols=2)
+    return canvas
+
+
+def draw_beyond(panels: list[list[Result]]) -> Canvas:
+    """Error against time for each number of workers, side by side."""
+    canvas = Canvas(figsize=(10, 5), layout="constrained")
+    for axes, panel in zip(canvas.subplots(1, len(panels), sharey=True), panels, strict=True):
+        for averaged in (averaged for _, curves in panel for averaged in curves):
+            _draw_curve(axes, averaged)
+        _dress(axes, f"K = {panel[0][0].figure.n_workers} workers", lowest=0.12)
+        axes.label_outer()
+    names = axes.get_legend_handles_labels()  # the last panel has all there are
+    canvas.legend(*names, frameon=False, ncols=4, loc="outside lower center")
+    return canvas
+
+
+def _dress(axes: Axes, title: str, lowest: float) -> None:
     axes.set(
-        title=f"{experiment.figure.title}, {_source(experiment)}",
+        title=title,
         xlabel="time",
         ylabel="error of eq. (3)",
         yscale="log",
         xlim=(0, 5),
-        ylim=(0.25, 12),
+        ylim=(lowest, 12),
     )
-    axes.set_yticks([0.3, 0.5, 1, 2, 5, 10], ["0.3", "0.5", "1", "2", "5", "10"], minor=False)
+    ticks = [tick for tick in (0.15, 0.3, 0.5, 1, 2, 5, 10) if tick > lowest]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
     axes.minorticks_off()
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, ncols=2)
-    return canvas
 
 
 def _source(experiment: Experiment) -> str:
@@ -158,10 +197,12 @@ def _draw_curve(axes: Axes, averaged: AveragedCurve) -> None:
     """From where half of the realisations have a draw: before, the average is of the lucky."""
     shown = averaged.share_defined >= ENOUGH
     colour = COLOURS[averaged.curve.label]
-    style = LINE_STYLES[averaged.curve.redundancy]
-    name = averaged.curve.label
-    label = name if averaged.curve.redundancy == 1 else f"{name}, r = {averaged.curve.redundancy}"
+    name, redundancy = averaged.curve.label, averaged.curve.redundancy
+    style = "-." if averaged.curve.scheme == GENIE else LINE_STYLES[redundancy]
+    plain = redundancy == 1 or averaged.curve.scheme == GENIE
+    label = name if plain else f"{name}, r = {redundancy}"
     times = averaged.times[shown]
-    axes.plot(times, averaged.errors[shown], style, color=colour, lw=1.8, label=label)
+    width = 1.2 if averaged.curve.scheme == GENIE else 1.8
+    axes.plot(times, averaged.errors[shown], style, color=colour, lw=width, label=label)
     low, high = averaged.band_low[shown], averaged.band_high[shown]
     axes.fill_between(times, low, high, color=colour, alpha=0.15, lw=0)

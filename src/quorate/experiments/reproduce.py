@@ -1,6 +1,6 @@
 """Runs an experiment of the paper and averages its curves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from quorate.coordinator import Coordinator
 from quorate.engines import virtual
 from quorate.experiments.evaluate import Run, Trajectories, trajectories
 from quorate.experiments.specs import BAND, DIM, Curve, Experiment
-from quorate.schemes import scheme_maker
+from quorate.schemes import as_run, scheme_maker
 from quorate.streams import Streams
 from quorate.subposterior import paper_subposteriors
 
@@ -72,6 +72,18 @@ def reproduce(
     ]
 
 
+def reproduce_all(
+    experiments: Sequence[Experiment], progress: Progress = lambda done, total: None
+) -> list[list[AveragedCurve]]:
+    """All curves of several experiments. `progress` is told of curves done, of how many."""
+    total = sum(len(spec.figure.curves) for spec in experiments)
+    results: list[list[AveragedCurve]] = []
+    for spec in experiments:
+        results.append(reproduce(spec))
+        progress(sum(map(len, results)), total)
+    return results
+
+
 def curve_trajectories(
     experiment: Experiment, curve: Curve, progress: Callable[[int], None] = lambda done: None
 ) -> Trajectories:
@@ -87,14 +99,16 @@ def _runs(
     experiment: Experiment, curve: Curve, progress: Callable[[int], None]
 ) -> Iterator[list[Run]]:
     figure, reading = experiment.figure, experiment.reading
+    scheme, redundancy = as_run(curve.scheme, figure.n_workers, curve.redundancy)
     make = scheme_maker(
-        curve.scheme,
+        scheme,
         figure.n_workers,
-        curve.redundancy,
+        redundancy,
         DIM,
         experiment.cov_ridge,
         experiment.precision_ridge,
         figure.code,
+        seed=experiment.seed,
     )
     subposteriors = paper_subposteriors(figure.n_workers, DIM)
     for start in range(0, experiment.realisations, _RUNS_AT_A_TIME):

@@ -1,7 +1,7 @@
 """The schemes: who holds what, what a worker sends, when a global draw is there.
 
-One file for each algorithm box of the paper, in the order of the box: data allocation, at worker
-k, at the server. A scheme is pure: it knows no engine, no clock and no process.
+One file for each algorithm box of the paper, and one for ours, in the order of the box: data
+allocation, at worker k, at the server. A scheme is pure: it knows no engine, clock or process.
 """
 
 from collections.abc import Callable
@@ -10,12 +10,15 @@ from quorate.allocation import check_sizes
 from quorate.coding import make_code
 from quorate.errors import require
 from quorate.linalg import check_ridge
+from quorate.pairing import check_pairing
 from quorate.scheme import Scheme
+from quorate.schemes.adaptive import AdaptiveCMC
 from quorate.schemes.cmc import CMC
 from quorate.schemes.coded import CodedCMC
 from quorate.schemes.grouped import GroupedCMC
 
-SCHEMES = ("cmc", "grouped", "coded")
+SCHEMES = ("cmc", "grouped", "coded", "adaptive")
+GENIE = "genie"  # `adaptive` with every shard at every worker: a limit, for simulations
 COV_RIDGE = 10.0  # the paper gives no σ²; this is its authors'
 
 
@@ -27,6 +30,11 @@ def scheme_maker(
     cov_ridge: float,
     precision_ridge: float | None = None,
     code: str = "grouped",
+    *,
+    pairing: str | None = None,
+    gap: int | None = None,
+    block_size: int = 1,
+    seed: int = 0,
 ) -> Callable[[], Scheme]:
     """A function that makes a new scheme for each run.
 
@@ -44,6 +52,13 @@ def scheme_maker(
         σ² on D̂ of C-CMC. By default K / `cov_ridge`, which is right for the first draw.
     code
         One of `quorate.coding.CODES`, for C-CMC.
+    pairing
+        One of `quorate.pairing.PAIRINGS`. By default "all" for the adaptive scheme and "paper" for
+        those of the paper, of which C-CMC knows no other.
+    gap, block_size
+        Of the adaptive scheme; see `quorate.schemes.adaptive.AdaptiveCMC`.
+    seed
+        Of all that a scheme does at random.
     """
     require(scheme in SCHEMES, "scheme", scheme, f"choose one of {', '.join(SCHEMES)}")
     check_sizes(n_workers, redundancy)
@@ -51,9 +66,34 @@ def scheme_maker(
     if precision_ridge is None:
         precision_ridge = n_workers / cov_ridge if cov_ridge else 0.0
     check_ridge("precision_ridge", precision_ridge)
+    pairing = pairing or ("all" if scheme == "adaptive" else "paper")
+    check_pairing(pairing)
+    require(
+        gap is None or scheme == "adaptive", "gap", gap, "only the adaptive scheme has spare slots"
+    )
     if scheme == "cmc":
-        return lambda: CMC(n_workers, cov_ridge)
+        return lambda: CMC(n_workers, cov_ridge, pairing, seed)
     if scheme == "grouped":
-        return lambda: GroupedCMC(n_workers, redundancy, cov_ridge)
+        return lambda: GroupedCMC(n_workers, redundancy, cov_ridge, pairing, seed)
+    if scheme == "adaptive":
+        return lambda: AdaptiveCMC(
+            n_workers,
+            redundancy,
+            cov_ridge,
+            block_size=block_size,
+            gap=gap,
+            pairing=pairing,
+            seed=seed,
+        )
+    require(
+        pairing == "paper", "pairing", pairing, "coded draws are sums, which cannot be paired again"
+    )
     gradient_code = make_code(code, n_workers, redundancy)
     return lambda: CodedCMC(gradient_code, dim, cov_ridge, precision_ridge)
+
+
+def as_run(scheme: str, n_workers: int, redundancy: int) -> tuple[str, int]:
+    """What is run in virtual time, with which redundancy: CMC has r = 1, the genie r = K."""
+    if scheme == GENIE:
+        return "adaptive", n_workers
+    return scheme, 1 if scheme == "cmc" else redundancy

@@ -13,6 +13,7 @@ from quorate.allocation import one_to_one
 from quorate.ledger import DrawCounts, Ledger
 from quorate.linalg import check_ridge
 from quorate.messages import Block, Task
+from quorate.pairing import check_pairing
 from quorate.tasks import BatchCounter
 
 
@@ -35,11 +36,19 @@ class CMC:
         K.
     cov_ridge
         σ² of eq. (7b).
+    pairing, seed
+        How draws of shards make global draws, one of `quorate.pairing.PAIRINGS`, and by which
+        randomness.
     """
 
-    def __init__(self, n_workers: int, cov_ridge: float) -> None:
+    def __init__(
+        self, n_workers: int, cov_ridge: float, pairing: str = "paper", seed: int = 0
+    ) -> None:
         check_ridge("cov_ridge", cov_ridge)
+        check_pairing(pairing)
         self.cov_ridge = cov_ridge
+        self.pairing = pairing
+        self.seed = seed
         # Data allocation: shard k to worker k
         self.allocation = one_to_one(n_workers)
         self.ledger = Ledger(self.allocation.held)
@@ -49,13 +58,13 @@ class CMC:
 
     worker_side = SendDraws()
 
-    def chain_of(self, worker: int) -> int:
+    def chain_of(self, worker: int, shard: int) -> int:
         return 0
 
     # At the server: when all l-th draws are there, so is the l-th global draw
 
     def next_task(self, worker: int, n_draws: int | None) -> Task | None:
-        return self._batches.up_to(n_draws, worker, self.chain_of(worker))
+        return self._batches.up_to(n_draws, worker, chain=0)
 
     def receive(self, block: Block) -> int:
         self._batches.n_received[block.task.worker] += len(block.payload)
@@ -70,7 +79,7 @@ class CMC:
 
     def global_draws(self) -> Array:
         """Eq. (8), with Ĉ_k(t) of eq. (7) from all L_k(t) draws received by now."""
-        return self.ledger.consensus(self.cov_ridge)
+        return self.ledger.consensus(self.cov_ridge, self.pairing, self.seed)
 
     def draw_counts(self) -> DrawCounts:
-        return self.ledger.draw_counts()
+        return self.ledger.draw_counts(self.pairing)

@@ -79,14 +79,14 @@ class CodedCMC:
 
     # At worker k
 
-    def chain_of(self, worker: int) -> int:
+    def chain_of(self, worker: int, shard: int) -> int:
         """The same for all: common randomness."""
         return 0
 
     # At the server
 
     def next_task(self, worker: int, n_draws: int | None) -> Task | None:
-        return self._batches.up_to(n_draws, worker, self.chain_of(worker))
+        return self._batches.up_to(n_draws, worker, chain=0)
 
     def receive(self, block: Block) -> int:
         """File the answers; late ones, to draws decoded already, are only counted.
