@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     MORE_STEPS = 6
     WARM_UP = 7
     MORE_WARM_UP = 8
+    CHECKS = 9
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, CodedArray
 from quorate.errors import BadInputError, QuorateWarning
 from quorate.frames import Frame, read_frame, write_frame
-from quorate.messages import Block, Task
+from quorate.messages import Arrays, Block, Task
 from quorate.model import Model
 from quorate.sampler import Sampler, State
 from quorate.scheme import WorkerSide
@@ -101,7 +101,7 @@ class Worker:
         self._job = job
         self._handicap = handicap
         self.chains = Chains(job)
-        self._side_states: dict[tuple[int, ...], Any] = {}
+        self._side_states: dict[tuple[int, ...], Arrays] = {}
         self._block_size = _FIRST_BLOCK
         self._n_blocks = 0
 
@@ -111,17 +111,19 @@ class Worker:
         while n_done < task.n_draws:
             n = min(self._block_size, task.n_draws - n_done)
             start = time.perf_counter()
-            payload = self._payload(task, n)
+            payload, extras = self._payload(task, n)
             spent = time.perf_counter() - start
             self._wait(task.worker, spent)
             if n_done or task.first_draw:  # the very first block has the warm-up in it
                 self._block_size = max(1, min(4 * n, int(n * _BLOCK_SECONDS / max(spent, 1e-6))))
-            yield Block(task, task.first_draw + n_done, payload)
+            yield Block(task, task.first_draw + n_done, payload, extras)
             n_done += n
 
-    def _payload(self, task: Task, n: int) -> Any:
+    def _payload(self, task: Task, n: int) -> tuple[CodedArray, Arrays]:
         draws = np.stack([self.chains.draw(shard, task.chain, n) for shard in task.shards])
         side, state = self._job.worker_side, self._side_states.get(task.shards)
+        if state is None:
+            state = side.start([None] * len(task.shards))
         processed, self._side_states[task.shards] = side.process(draws, state)
         return side.encode(task.worker, processed)
 

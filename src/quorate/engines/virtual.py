@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate, count
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,17 @@ from quorate.coordinator import Coordinator
 from quorate.engines.timeline import Timeline
 from quorate.errors import require
 from quorate.latency import LatencyModel
-from quorate.messages import Block, DeadlinePassed, Event, Release, Task, WorkerJoined, WorkerLost
-from quorate.scheme import Scheme
+from quorate.messages import (
+    Arrays,
+    Block,
+    DeadlinePassed,
+    Event,
+    Release,
+    Task,
+    WorkerJoined,
+    WorkerLost,
+)
+from quorate.scheme import Processed, Scheme
 from quorate.streams import Lane, Streams
 from quorate.subposterior import GaussianSubposteriors
 
@@ -140,19 +148,26 @@ class VirtualWorkers:
         self._lanes: list[Lane] = sorted(lanes, key=lambda lane: lane[::-1])
         self._row_of = {lane: row for row, lane in enumerate(self._lanes)}
         self._known_rows: dict[tuple[tuple[int, ...], int], slice | list[int]] = {}
-        self._processed: CodedArray = np.empty((len(lanes), 0, 0))
+        self._processed: Processed | None = None
         self._n_known = 0
-        self._state: Any = None
+        self._state = scheme.worker_side.start([None] * len(lanes))
 
     def blocks(self, task: Task) -> list[Block]:
         """The blocks of `task`, one for each draw, as in the paper."""
         end = task.first_draw + task.n_draws
         if end > self._n_known:
             self._extend(end)
-        processed = self._processed[self._rows(task)][:, task.first_draw : end]
-        payload = self._worker_side.encode(task.worker, processed)
-        draws = enumerate(payload[:, None], task.first_draw)
-        return [Block(task, draw, one) for draw, one in draws]
+        payload, extras = self._encoded(task, task.first_draw, end)
+        if not extras:
+            draws = enumerate(payload[:, None], task.first_draw)
+            return [Block(task, draw, one) for draw, one in draws]
+        each = range(task.first_draw, end)
+        return [Block(task, draw, *self._encoded(task, draw, draw + 1)) for draw in each]
+
+    def _encoded(self, task: Task, first: int, end: int) -> tuple[CodedArray, Arrays]:
+        assert self._processed is not None
+        processed = self._processed.part(self._rows(task), first, end)
+        return self._worker_side.encode(task.worker, processed)
 
     def _rows(self, task: Task) -> slice | list[int]:
         """Where the shards of a task lie: a slice if together, which is not copied."""
@@ -168,6 +183,6 @@ class VirtualWorkers:
         subposteriors, streams = self._cluster.subposteriors, self._cluster.streams
         draws = subposteriors.draws(streams, self._lanes, self._n_known, n_more)
         processed, self._state = self._worker_side.process(draws, self._state)
-        known = [self._processed] if self._n_known else []
-        self._processed = np.concatenate([*known, processed], axis=1)
+        known = self._processed
+        self._processed = known.followed_by(processed) if known is not None else processed
         self._n_known += n_more
