@@ -13,9 +13,11 @@ from quorate.linalg import check_ridge
 from quorate.scheme import Scheme
 from quorate.schemes.cmc import CMC
 from quorate.schemes.coded import CodedCMC
+from quorate.schemes.exact import ExactCodedCMC
 from quorate.schemes.grouped import GroupedCMC
 
 SCHEMES = ("cmc", "grouped", "coded")
+PRECISIONS = ("exact", "estimated")
 COV_RIDGE = 10.0  # the paper gives no σ²; this is its authors'
 
 
@@ -27,6 +29,11 @@ def scheme_maker(
     cov_ridge: float,
     precision_ridge: float | None = None,
     code: str = "grouped",
+    *,
+    precision: str = "estimated",
+    checked: bool = False,
+    floor: int | None = None,
+    last: int | None = None,
 ) -> Callable[[], Scheme]:
     """A function that makes a new scheme for each run.
 
@@ -44,6 +51,10 @@ def scheme_maker(
         σ² on D̂ of C-CMC. By default K / `cov_ridge`, which is right for the first draw.
     code
         One of `quorate.coding.CODES`, for C-CMC.
+    precision
+        One of `PRECISIONS`, for C-CMC: whether ΣĈ⁻¹ is estimated, as in the paper, or decoded.
+    checked, floor, last
+        Of C-CMC with exact precision; see `quorate.schemes.exact.ExactCodedCMC`.
     """
     require(scheme in SCHEMES, "scheme", scheme, f"choose one of {', '.join(SCHEMES)}")
     check_sizes(n_workers, redundancy)
@@ -56,4 +67,10 @@ def scheme_maker(
     if scheme == "grouped":
         return lambda: GroupedCMC(n_workers, redundancy, cov_ridge)
     gradient_code = make_code(code, n_workers, redundancy)
+    require(precision in PRECISIONS, "precision", precision, f"choose {' or '.join(PRECISIONS)}")
+    if precision == "exact":
+        return lambda: ExactCodedCMC(
+            gradient_code, dim, cov_ridge, floor=floor, last=last, checked=checked
+        )
+    require(not checked, "checked", checked, "answers are checked with precision='exact' only")
     return lambda: CodedCMC(gradient_code, dim, cov_ridge, precision_ridge)
