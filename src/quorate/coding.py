@@ -107,6 +107,15 @@ class GradientCode:
         self._warn_if_useless(vector)
         return vector
 
+    def cell_of(self, worker: int) -> range:
+        """All workers of the cell that has `worker`."""
+        return self._members[worker]
+
+    @cached_property
+    def _members(self) -> list[range]:
+        members = [range(self.n_workers)[workers] for workers, _ in self.cells]
+        return [cell for cell in members for _ in cell]
+
     def parity(self, worker: int, received: Collection[int]) -> CodedArray | None:
         """y with yB = 0 that vanishes off `received` but not at `worker`, one of them.
 
@@ -114,11 +123,7 @@ class GradientCode:
         takes. None where its cell does not decode without it.
         """
         answered = self._mask(received)
-        workers, cell = next(
-            (workers, cell)
-            for workers, cell in self.cells
-            if workers.start <= worker < workers.stop
-        )
+        workers, cell = next(c for c in self.cells if c[0].start <= worker < c[0].stop)
         without, with_few = answered[workers].copy(), answered[workers].copy()
         without[worker - workers.start] = False
         if not cell.decodes(without):

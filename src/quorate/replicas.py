@@ -129,6 +129,7 @@ class ReplicaChecks:
         self._partners: dict[int, list[tuple[int, IntArray, IntArray]]] = {}
         self._products: dict[str, dict[int, _Products]] = {}
         self._contradictions: dict[tuple[int, int], int] = {}  # of two workers: the first draw
+        self._parity_vectors: dict[tuple[int, ...], CodedArray | None] = {}
 
     def look(self, worker: int, part: Part) -> None:
         """Compare the rows of a worker with themselves and with all received before."""
@@ -165,19 +166,37 @@ class ReplicaChecks:
         return self._partners[worker]
 
     def parity(self, worker: int, draw: int, rows: dict[int, CodedArray]) -> None:
-        """Hold a row against those of others that came before, by the parity checks of the code."""
-        trusted = {k: rows[k] for k in sorted(rows) if self.quarantined.get(k, draw + 1) > draw}
-        vector = self._code.parity(worker, trusted) if worker in trusted else None
+        """Hold a row against those of others that came before, by the parity checks of the code.
+
+        Again without each of those who are in a dispute, so as to find who they differ from.
+        """
+        cell = self._code.cell_of(worker)
+        trusted = [k for k in cell if k in rows and self.quarantined.get(k, draw + 1) > draw]
+        if worker not in trusted:
+            return
+        self._check_parity(worker, draw, rows, trusted)
+        if self._contradictions:
+            parties = {k for pair in self._contradictions for k in pair}
+            for party in sorted(parties.intersection(trusted) - {worker}):
+                self._check_parity(worker, draw, rows, [k for k in trusted if k != party])
+            self._find_out()
+
+    def _check_parity(
+        self, worker: int, draw: int, rows: dict[int, CodedArray], among: list[int]
+    ) -> None:
+        key = worker, *among
+        if key not in self._parity_vectors:
+            self._parity_vectors[key] = self._code.parity(worker, among)
+        vector = self._parity_vectors[key]
         if vector is None:
             return
-        terms = np.array([vector[k] * row for k, row in trusted.items()])
+        involved = [k for k in among if vector[k]]
+        terms = np.array([vector[k] * rows[k] for k in involved])
         if np.abs(terms.sum(axis=0)).max() <= self._tolerance * np.abs(terms).sum(axis=0).max():
             return
-        involved = [k for k in trusted if vector[k]]
         if len(involved) == 2:
             self._contradict(involved[0], involved[1], draw)
-            self._find_out()
-        else:
+        elif not any(set(pair) <= set(involved) for pair in self._contradictions):
             self.disputed.setdefault(tuple(involved), draw)
 
     def _contradicts_itself(self, worker: int, part: Part) -> NDArray[np.bool_]:
