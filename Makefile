@@ -24,6 +24,7 @@ lint: .venv/.installed
 bench: .venv/.installed
 	$(BIN)/python benchmarks/reproduce_fig4.py
 	$(BIN)/python benchmarks/many_workers.py
+	$(BIN)/python benchmarks/coded_exact.py
 	$(BIN)/python benchmarks/shards_out_of_core.py
 
 docs: .venv/.installed-docs

@@ -221,11 +221,12 @@ def test_floats_are_counted_as_sent(checked, seed):
     assert coordinator.n_floats == expected
 
 
-def test_a_singular_covariance_is_told_in_words():
-    draws = np.zeros((2, FLOOR, DIM))
-    draws[..., 0] = np.arange(FLOOR)
-    draws[..., 1] = draws[..., 0] * 2
-    draws[..., 2] = draws[..., 0] ** 2
+@pytest.mark.parametrize("value", ["constant", "in one line", "not a number"])
+def test_a_singular_covariance_is_told_in_words(value, rng):
+    draws = draws_of(rng, 2, FLOOR)
+    draws[1, :, 1] = {"constant": 2.0, "in one line": 2 * draws[1, :, 0], "not a number": np.nan}[
+        value
+    ]
     with pytest.raises(SingularCovarianceError):
         receive_all(ExactCodedCMC(coding.grouped(2, 1), DIM), draws)
 
@@ -321,11 +322,12 @@ def test_two_holders_alone_are_told_apart_if_one_contradicts_itself(rng):
     assert scheme.checks.quarantined == {3: 20}
 
 
-def test_two_faulty_workers_of_a_group_of_five_are_named(rng):
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (1, 3, 0, 2, 4), (3, 0, 1, 2, 4)])
+def test_two_faulty_workers_of_a_group_of_five_are_named(order, rng):
     code, faults = coding.grouped(5, 5), {1: 20, 3: 25}
     draws = draws_of(rng, 5)
     scheme = ExactCodedCMC(code, DIM, checked=True)
-    for worker in range(5):
+    for worker in order:
         theirs = draws.copy()
         if worker in faults:
             theirs[2, faults[worker] :] = rng.standard_normal((N_DRAWS - faults[worker], DIM))

@@ -237,17 +237,19 @@ class ReplicaChecks:
 
     def _find_out(self) -> None:
         """Name who explains the contradictions, where that can be told."""
-        for pairs in _components(list(self._contradictions)):
+        first_draws = dict(self._contradictions)
+        for pairs in _components(list(first_draws)):
             workers = sorted({worker for pair in pairs for worker in pair})
             culprits = _fewest_that_explain(pairs, workers)
             if culprits is None:
-                draw = min(self._contradictions[pair] for pair in pairs)
-                self.disputed.setdefault(tuple(workers), draw)
+                known = self.disputed.items()
+                self.disputed = {who: d for who, d in known if not set(who) <= set(workers)}
+                self.disputed[tuple(workers)] = min(first_draws[pair] for pair in pairs)
                 continue
             for worker in culprits:
-                against = [pair for pair in pairs if worker in pair]
-                draw = min(self._contradictions[pair] for pair in against)
-                others = sorted({k for pair in against for k in pair} - set(culprits))
+                against = [p for p in pairs if worker in p and not set(p) <= set(culprits)]
+                draw = min(first_draws[pair] for pair in against)
+                others = sorted({k for pair in against for k in pair} - {worker})
                 self._quarantine(
                     worker, draw, f"its draws are not those of {named_workers(others)}"
                 )

@@ -26,7 +26,7 @@ class SimulationSummary:
     `median`, `p90` and `p99` are quantiles of the time to all the draws asked for; a run that
     never gets there counts as infinity. `error` is the mean error of eq. (3) at the end of those
     that do, None if none does. `wasted_share` is the share of the workers' draws that no global
-    draw uses.
+    draw uses, `floats_per_draw` what workers send for each global draw that was asked for.
     """
 
     scheme: str
@@ -39,6 +39,7 @@ class SimulationSummary:
     share_unfinished: float
     error: float | None
     wasted_share: float
+    floats_per_draw: float
 
     def as_json(self) -> dict[str, object]:
         """The fields, with None for infinity, which JSON does not know."""
@@ -52,6 +53,7 @@ class _Outcome:
     received: int
     used: int
     lost: frozenset[int]
+    n_floats: int
 
 
 def simulate(
@@ -68,6 +70,8 @@ def simulate(
     seed: int = 0,
     cov_ridge: float = COV_RIDGE,
     precision_ridge: float | None = None,
+    precision: str = "estimated",
+    checked: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> SimulationSummary:
     """Run a scheme many times in virtual time.
@@ -91,7 +95,7 @@ def simulate(
         computing time, as in §II.
     realisations, seed
         How many runs, and what their randomness is keyed by.
-    cov_ridge, precision_ridge
+    cov_ridge, precision_ridge, precision, checked
         See `quorate.schemes.scheme_maker`.
     progress
         Called after every run with the number of runs done, and of all.
@@ -114,7 +118,16 @@ def simulate(
         f"there must be one for each of the {workers} workers",
     )
     make = scheme_maker(
-        scheme, workers, redundancy, subposteriors.dim, cov_ridge, precision_ridge, code
+        scheme,
+        workers,
+        redundancy,
+        subposteriors.dim,
+        cov_ridge,
+        precision_ridge,
+        code,
+        precision=precision,
+        checked=checked,
+        last=draws,
     )
     outcomes = []
     for realisation in range(realisations):
@@ -130,10 +143,11 @@ def _run(scheme: Scheme, draws: int, cluster: virtual.Cluster) -> _Outcome:
     timeline = virtual.run(coordinator, cluster)
     counts = scheme.draw_counts()
     if not timeline.finished:
-        return _Outcome(np.inf, np.nan, *counts, frozenset(coordinator.lost))
+        return _Outcome(np.inf, np.nan, *counts, frozenset(coordinator.lost), coordinator.n_floats)
     expected = cluster.subposteriors.posterior_second_moment()
     error = float(relative_error(second_moment(scheme.global_draws()), expected))
-    return _Outcome(timeline.release_times[-1], error, *counts, frozenset(coordinator.lost))
+    time, lost = timeline.release_times[-1], frozenset(coordinator.lost)
+    return _Outcome(time, error, *counts, lost, coordinator.n_floats)
 
 
 def _summary(
@@ -157,6 +171,7 @@ def _summary(
         share_unfinished=float(1 - finished.mean()),
         error=float(np.mean(errors)) if errors else None,
         wasted_share=1 - sum(outcome.used for outcome in outcomes) / max(received, 1),
+        floats_per_draw=sum(outcome.n_floats for outcome in outcomes) / (draws * len(outcomes)),
     )
 
 

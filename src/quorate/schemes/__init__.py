@@ -13,7 +13,7 @@ from quorate.linalg import check_ridge
 from quorate.scheme import Scheme
 from quorate.schemes.cmc import CMC
 from quorate.schemes.coded import CodedCMC
-from quorate.schemes.exact import ExactCodedCMC
+from quorate.schemes.exact import Covariance, ExactCodedCMC
 from quorate.schemes.grouped import GroupedCMC
 
 SCHEMES = ("cmc", "grouped", "coded")
@@ -34,6 +34,7 @@ def scheme_maker(
     checked: bool = False,
     floor: int | None = None,
     last: int | None = None,
+    covariance: Covariance | None = None,
 ) -> Callable[[], Scheme]:
     """A function that makes a new scheme for each run.
 
@@ -53,7 +54,7 @@ def scheme_maker(
         One of `quorate.coding.CODES`, for C-CMC.
     precision
         One of `PRECISIONS`, for C-CMC: whether ΣĈ⁻¹ is estimated, as in the paper, or decoded.
-    checked, floor, last
+    checked, floor, last, covariance
         Of C-CMC with exact precision; see `quorate.schemes.exact.ExactCodedCMC`.
     """
     require(scheme in SCHEMES, "scheme", scheme, f"choose one of {', '.join(SCHEMES)}")
@@ -70,7 +71,13 @@ def scheme_maker(
     require(precision in PRECISIONS, "precision", precision, f"choose {' or '.join(PRECISIONS)}")
     if precision == "exact":
         return lambda: ExactCodedCMC(
-            gradient_code, dim, cov_ridge, floor=floor, last=last, checked=checked
+            gradient_code,
+            dim,
+            cov_ridge,
+            floor=floor,
+            last=last,
+            checked=checked,
+            covariance=covariance,
         )
     require(not checked, "checked", checked, "answers are checked with precision='exact' only")
     return lambda: CodedCMC(gradient_code, dim, cov_ridge, precision_ridge)

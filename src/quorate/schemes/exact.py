@@ -20,7 +20,7 @@ from quorate._types import Array, CodedArray
 from quorate.allocation import allocation_of
 from quorate.answers import Answers
 from quorate.coding import GradientCode
-from quorate.errors import require
+from quorate.errors import SingularCovarianceError, require
 from quorate.fit import Fit
 from quorate.ledger import DrawCounts
 from quorate.linalg import check_ridge, spd_inverse, spd_solve
@@ -159,6 +159,8 @@ class SendExact:
         moments = [Moments.of(np.ascontiguousarray(shard)) for shard in past]
         covs = np.array([self.covariance(*pair) for pair in zip(moments, fits, strict=True)])
         sds = np.sqrt(np.diagonal(covs, axis1=-2, axis2=-1))
+        if not (sds > 0).all():
+            raise SingularCovarianceError
         scales = sds[:, :, None] * sds[:, None, :]
         return np.asarray(spd_inverse(covs / scales) / scales)  # whatever the units
 
