@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from quorate import coding
 from quorate.coordinator import Coordinator
+from quorate.diagnostics import relative_error, second_moment
 from quorate.engines import virtual
 from quorate.errors import BadInputError, QuorateWarning, SingularCovarianceError
 from quorate.fit import Fit
@@ -120,6 +121,29 @@ def test_nothing_is_released_before_the_floor(seed):
     paper, exact = np.array(runs)
     floor = default_floor(5)
     np.testing.assert_array_equal(exact, np.maximum(paper, paper[floor - 1]))
+
+
+def test_error_in_the_paper_s_experiment_is_that_of_cmc_s_weights(seed):
+    """K = 40, r = 4, t = 3: within 10 % of the weights of all released draws; eq. (14) is not."""
+    subposteriors, code, ridge = paper_subposteriors(40), coding.grouped(40, 4), 0.1
+    expected = subposteriors.posterior_second_moment()
+    errors = []
+    for realisation in range(40):
+        streams = Streams(seed, realisation)
+        cluster = virtual.Cluster(Pareto(0.1, 1.2), subposteriors, streams)
+        exact, estimated = ExactCodedCMC(code, 5, ridge), CodedCMC(code, 5, ridge, 40 / ridge)
+        for scheme in (exact, estimated):
+            virtual.run(Coordinator(scheme), cluster, until=3.0)
+        assert exact.n_complete == (estimated.n_complete if estimated.n_complete >= 13 else 0)
+        if not exact.n_complete:
+            continue
+        draws = subposteriors.draws(streams, [(s, 0) for s in range(40)], 0, exact.n_complete)
+        covs = sample_covariances(draws, exact.n_complete) + ridge * np.eye(5)
+        results = exact.global_draws(), estimated.global_draws(), consensus(draws, covs)
+        errors.append([relative_error(second_moment(result), expected) for result in results])
+    by_exact, by_estimate, by_cmc = np.mean(errors, axis=0)
+    assert by_exact <= 1.1 * by_cmc
+    assert by_estimate > 1.3 * by_cmc
 
 
 def test_a_run_for_fewer_draws_than_the_floor_draws_up_to_it(seed):
