@@ -25,6 +25,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/reproduce_fig4.py
 	$(BIN)/python benchmarks/many_workers.py
 	$(BIN)/python benchmarks/beyond_times.py
+	$(BIN)/python benchmarks/coded_exact.py
 	$(BIN)/python benchmarks/shards_out_of_core.py
 	$(BIN)/python benchmarks/journal.py
 	$(BIN)/python benchmarks/merging.py

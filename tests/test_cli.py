@@ -19,6 +19,7 @@ KEYS = [
     "share_unfinished",
     "error",
     "wasted_share",
+    "floats_per_draw",
 ]
 QUICK = ["--workers", "6", "--redundancy", "2", "--draws", "5", "--realisations", "4"]
 

@@ -25,6 +25,15 @@ def block(scheme, worker, draw, payload):
     return Block(task, draw, payload[None])
 
 
+def payloads_of(scheme, draws):
+    """What each worker sends of the draws of all shards, (n_shards, n, d)."""
+    side, payloads = scheme.worker_side, []
+    for worker, shards in enumerate(scheme.allocation.held):
+        processed, _ = side.process(draws[list(shards)], side.start([None] * len(shards)))
+        payloads.append(side.encode(worker, processed)[0])
+    return payloads
+
+
 def consensus(draws, received):
     """Eq. (8), written out: `draws[s]` go into global draws, `received[s]` into Ĉ_s."""
     precisions = [np.linalg.inv(np.cov(x.T, bias=True) + RIDGE * np.eye(DIM)) for x in received]
@@ -133,11 +142,7 @@ def test_decoded_sum_is_the_direct_sum_for_every_survivor_set(code, rng):
         ]
     )
     made = CodedCMC(code, DIM, RIDGE, 0.1)
-    processed, _ = made.worker_side.process(draws, None)
-    payloads = [
-        made.worker_side.encode(k, processed[list(made.allocation.shards_of(k))])
-        for k in range(n_workers)
-    ]
+    payloads = payloads_of(made, draws)
     for size in range(n_workers + 1):
         for survivors in combinations(range(n_workers), size):
             scheme = CodedCMC(code, DIM, RIDGE, 0.1)
@@ -152,13 +157,13 @@ def test_decoded_sum_is_the_direct_sum_for_every_survivor_set(code, rng):
 def test_coded_draws_of_eq_14(rng):
     code = coding.grouped(4, 2)
     scheme = CodedCMC(code, DIM, RIDGE, precision_ridge=0.3)
-    processed, _ = scheme.worker_side.process(rng.standard_normal((4, 6, DIM)), None)
+    draws = rng.standard_normal((4, 6, DIM))
+    payloads = payloads_of(scheme, draws)
     for draw in range(6):
         for worker in (0, 3):
-            rows = list(scheme.allocation.shards_of(worker))
-            payload = scheme.worker_side.encode(worker, processed[rows])
-            scheme.receive(block(scheme, worker, draw, payload[draw]))
-    phi = processed.sum(axis=0)
+            scheme.receive(block(scheme, worker, draw, payloads[worker][draw]))
+    processed, _ = scheme.worker_side.process(draws, {})
+    phi = processed.vectors.sum(axis=0)
     for draw, got in enumerate(scheme.global_draws()):
         d_hat = Moments.of(phi[: draw + 1]).covariance(ridge=0.3)
         np.testing.assert_allclose(got, np.linalg.solve(d_hat, phi[draw]), atol=1e-12)
@@ -190,8 +195,7 @@ def test_coded_releases_exactly_when_decodable(rng):
 def test_coded_order_of_answers_does_not_matter(rng):
     code = coding.reed_solomon(4, 2)
     scheme = CodedCMC(code, DIM, RIDGE, 0.1)
-    processed, _ = scheme.worker_side.process(rng.standard_normal((4, 1, DIM)), None)
-    payloads = [scheme.worker_side.encode(k, processed[code.held[k]]) for k in range(4)]
+    payloads = payloads_of(scheme, rng.standard_normal((4, 1, DIM)))
     results = []
     for order in permutations((0, 1, 3)):
         scheme = CodedCMC(code, DIM, RIDGE, 0.1)

@@ -90,8 +90,8 @@ def test_coded_and_cmc_draw_the_same_from_every_shard(seed):
     run(cmc, seed)
     run(coded, seed)
     draws = np.concatenate([cmc.ledger.batches(k) for k in range(5)], axis=1)
-    processed, _ = coded.worker_side.process(np.moveaxis(draws, 0, 1), None)
-    direct = coded.code.unpack(processed.sum(axis=0), 5)
+    processed, _ = coded.worker_side.process(np.moveaxis(draws, 0, 1), {})
+    direct = coded.code.unpack(processed.vectors.sum(axis=0), 5)
     np.testing.assert_allclose(coded.precision_weighted_sums(), direct, atol=1e-12)
 
 

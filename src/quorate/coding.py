@@ -107,6 +107,34 @@ class GradientCode:
         self._warn_if_useless(vector)
         return vector
 
+    def cell_of(self, worker: int) -> range:
+        """All workers of the cell that has `worker`."""
+        return self._members[worker]
+
+    @cached_property
+    def _members(self) -> list[range]:
+        members = [range(self.n_workers)[workers] for workers, _ in self.cells]
+        return [cell for cell in members for _ in cell]
+
+    def parity(self, worker: int, received: Collection[int]) -> CodedArray | None:
+        """y with yB = 0 that vanishes off `received` but not at `worker`, one of them.
+
+        The gap between two ways to decode, one without `worker` and one with as few others as it
+        takes. None where its cell does not decode without it.
+        """
+        answered = self._mask(received)
+        workers, cell = next(c for c in self.cells if c[0].start <= worker < c[0].stop)
+        without, with_few = answered[workers].copy(), answered[workers].copy()
+        without[worker - workers.start] = False
+        if not cell.decodes(without):
+            return None
+        for other in np.flatnonzero(without):
+            with_few[other] = False
+            with_few[other] = not cell.decodes(with_few)
+        vector = np.zeros(self.n_workers, dtype=self.coefficients.dtype)
+        vector[workers] = cell.decoding_vector(without) - cell.decoding_vector(with_few)
+        return vector if vector[worker] else None
+
     def _mask(self, received: Collection[int]) -> Mask:
         answered = np.zeros(self.n_workers, dtype=bool)
         answered[list(received)] = True

@@ -37,6 +37,7 @@ class Coordinator:
         self.scheme = scheme
         self.n_draws = n_draws
         self.n_global = 0
+        self.n_floats = 0  # received, in payloads and extras
         self.lost: set[int] = set()
         self._queue_depth = queue_depth
         self._idle: set[int] = set()  # there is nothing for them to do, for now
@@ -66,6 +67,7 @@ class Coordinator:
 
     def _received(self, block: Block) -> list[Command]:
         released: list[Command] = []
+        self.n_floats += block.n_floats
         n_global = self.scheme.receive(block)
         if n_global > self.n_global:
             self.n_global = n_global

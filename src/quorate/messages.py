@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import CodedArray
@@ -90,6 +91,12 @@ class Block(NamedTuple):
     payload: CodedArray
     extras: Arrays = NOTHING  # what else its scheme sends, by name
     state: Arrays = NOTHING  # what has changed of all that a worker needs to go on from here
+
+    @property
+    def n_floats(self) -> int:
+        """Numbers that its scheme has it send; states are not counted, which only restarts need."""
+        arrays = (self.payload, *self.extras.values())
+        return sum(array.size * (1 + np.iscomplexobj(array)) for array in arrays)
 
 
 class WorkerJoined(NamedTuple):

@@ -1,25 +1,64 @@
 """What a scheme is: the seam between the coordinator, the workers and the algorithms."""
 
-from collections.abc import Collection
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from quorate._types import Array, CodedArray
 from quorate.allocation import Allocation
+from quorate.fit import Fit
 from quorate.ledger import DrawCounts
-from quorate.messages import Block, Task
+from quorate.messages import NOTHING, Arrays, Block, Task
+
+
+class Processed(NamedTuple):
+    """Draws of some shards, each shard processed on its own: the first axis of every array.
+
+    `vectors` are (n_shards, n, …), for consecutive draws; so are those of `by_draw`, by name.
+    `once[draw]` is what is sent once, in the block that has this draw.
+    """
+
+    vectors: CodedArray
+    by_draw: Arrays = NOTHING
+    once: Mapping[int, Arrays] = MappingProxyType({})
+
+    def part(self, shards: slice | list[int], first: int, end: int) -> "Processed":
+        """Of some shards, the draws `first` to `end` - 1, where 0 is the first there is."""
+        by_draw = {name: array[shards][:, first:end] for name, array in self.by_draw.items()}
+        once = {
+            draw: {name: array[shards] for name, array in arrays.items()}
+            for draw, arrays in self.once.items()
+            if first <= draw < end
+        }
+        return Processed(self.vectors[shards][:, first:end], by_draw, once)
+
+    def followed_by(self, later: "Processed") -> "Processed":
+        """These draws and those that come after them."""
+        by_draw = {
+            name: np.concatenate([array, later.by_draw[name]], axis=1)
+            for name, array in self.by_draw.items()
+        }
+        vectors = np.concatenate([self.vectors, later.vectors], axis=1)
+        return Processed(vectors, by_draw, {**self.once, **later.once})
 
 
 class WorkerSide(Protocol):
-    """What a scheme does at worker k, between drawing and sending."""
+    """What a scheme does at worker k, between drawing and sending.
 
-    def process(self, draws: Array, state: Any) -> tuple[CodedArray, Any]:
-        """What is done to the draws of each shard on their own, (..., n, d).
+    It keeps nothing itself. What it has to remember is a state: arrays by name, which travel, so
+    that any other worker can go on from there. An array is never changed once it is in a state.
+    """
 
-        `state` is what the last call gave back, None at first.
-        """
+    def start(self, fits: Sequence[Fit | None]) -> Arrays:
+        """The state before the first draw, for shards with these fits of warm-up."""
 
-    def encode(self, worker: int, processed: CodedArray) -> CodedArray:
-        """The payload of a block, from the processed draws of the worker's shards, (r, n, d)."""
+    def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
+        """What is done to the next draws of each shard on their own, (n_shards, n, d)."""
+
+    def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
+        """Payload and extras of a block, from the processed draws of the worker's shards."""
 
 
 class Scheme(Protocol):

@@ -26,7 +26,7 @@ class SimulationSummary:
     `median`, `p90` and `p99` are quantiles of the time to all the draws asked for; a run that
     never gets there counts as infinity. `error` is the mean error of eq. (3) at the end of those
     that do, None if none does. `wasted_share` is the share of the workers' draws that no global
-    draw uses.
+    draw uses, `floats_per_draw` what workers send for each global draw that was asked for.
     """
 
     scheme: str
@@ -39,6 +39,7 @@ class SimulationSummary:
     share_unfinished: float
     error: float | None
     wasted_share: float
+    floats_per_draw: float
 
     def as_json(self) -> dict[str, object]:
         """The fields, with None for infinity, which JSON does not know."""
@@ -52,6 +53,7 @@ class _Outcome:
     received: int
     used: int
     lost: frozenset[int]
+    n_floats: int
 
 
 def simulate(
@@ -71,6 +73,8 @@ def simulate(
     pairing: str | None = None,
     gap: int | None = None,
     copy_cost: float = 0.0,
+    precision: str = "estimated",
+    checked: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> SimulationSummary:
     """Run a scheme many times in virtual time.
@@ -94,7 +98,7 @@ def simulate(
         computing time, as in §II.
     realisations, seed
         How many runs, and what their randomness is keyed by.
-    cov_ridge, precision_ridge, pairing, gap
+    cov_ridge, precision_ridge, pairing, gap, precision, checked
         See `quorate.schemes.scheme_maker`.
     copy_cost
         Time to copy a shard to a spare slot, which workers have where `gap` is given.
@@ -130,6 +134,9 @@ def simulate(
         pairing=pairing,
         gap=gap,
         seed=seed,
+        precision=precision,
+        checked=checked,
+        last=draws,
     )
     outcomes = []
     for realisation in range(realisations):
@@ -145,10 +152,11 @@ def _run(scheme: Scheme, draws: int, cluster: virtual.Cluster) -> _Outcome:
     timeline = virtual.run(coordinator, cluster)
     counts = scheme.draw_counts()
     if not timeline.finished:
-        return _Outcome(np.inf, np.nan, *counts, frozenset(coordinator.lost))
+        return _Outcome(np.inf, np.nan, *counts, frozenset(coordinator.lost), coordinator.n_floats)
     expected = cluster.subposteriors.posterior_second_moment()
     error = float(relative_error(second_moment(scheme.global_draws()), expected))
-    return _Outcome(timeline.release_times[-1], error, *counts, frozenset(coordinator.lost))
+    time, lost = timeline.release_times[-1], frozenset(coordinator.lost)
+    return _Outcome(time, error, *counts, lost, coordinator.n_floats)
 
 
 def _summary(
@@ -172,6 +180,7 @@ def _summary(
         share_unfinished=float(1 - finished.mean()),
         error=float(np.mean(errors)) if errors else None,
         wasted_share=1 - sum(outcome.used for outcome in outcomes) / max(received, 1),
+        floats_per_draw=sum(outcome.n_floats for outcome in outcomes) / (draws * len(outcomes)),
     )
 
 

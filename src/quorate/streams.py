@@ -38,6 +38,7 @@ class Purpose(IntEnum):
     MORE_WARM_UP = 8
     PAIRING = 9
     TIES = 10
+    CHECKS = 11
 
 
 @dataclass(frozen=True)

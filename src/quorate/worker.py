@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
 from quorate.errors import require
-from quorate.messages import NOTHING, Arrays, Block, Task
+from quorate.messages import Arrays, Block, Task
 from quorate.model import Model
 from quorate.sampler import Sampler, State
+from quorate.samplers import fit_of
 from quorate.scheme import WorkerSide
 from quorate.shards import ShardSet
 from quorate.streams import ChainStream, Purpose, Streams
@@ -108,7 +109,7 @@ class Worker:
         self._handicaps = handicaps
         self.chains = Chains(job)
         self._streams = Streams(job.seed)
-        self._side_states: dict[_Key, Any] = {}
+        self._side_states: dict[_Key, Arrays] = {}
         self._sent: dict[_Key, dict[str, NDArray[Any]]] = {}
         self._block_sizes: dict[int, int] = {}
         self._n_blocks: Counter[int] = Counter()
@@ -142,15 +143,17 @@ class Worker:
     def _payload(self, task: Task, n: int) -> tuple[CodedArray, Arrays]:
         key, side = (task.shards, task.chain), self._job.worker_side
         draws = np.stack([self.chains.draw(shard, task.chain, n) for shard in task.shards])
-        processed, self._side_states[key] = side.process(draws, self._side_states.get(key))
-        return side.encode(task.worker, processed), NOTHING
+        if key not in self._side_states:
+            fits = [fit_of(self.chains.state(shard, task.chain) or {}) for shard in task.shards]
+            self._side_states[key] = side.start(fits)
+        processed, self._side_states[key] = side.process(draws, self._side_states[key])
+        return side.encode(task.worker, processed)
 
     def _changes(self, task: Task) -> Arrays:
         """Arrays of the state that are not those sent with the last block."""
         key = task.shards, task.chain
         side = self._side_states[key]
-        kept = side if isinstance(side, Mapping) else {}
-        state = {f"{_SIDE}/{name}": array for name, array in kept.items()}
+        state = {f"{_SIDE}/{name}": array for name, array in side.items()}
         for shard in task.shards:
             chain = self.chains.state(shard, task.chain) or {}
             state |= {f"{shard}/{name}": array for name, array in chain.items()}
@@ -164,7 +167,7 @@ class Worker:
             parts.setdefault(where, {})[inner] = array
         for shard in task.shards:
             self.chains.restore(shard, task.chain, parts[str(shard)], task.first_draw)
-        self._side_states[task.shards, task.chain] = parts.get(_SIDE)
+        self._side_states[task.shards, task.chain] = parts.get(_SIDE, {})
 
     def _wait(self, worker: int, spent: float) -> None:
         self._n_blocks[worker] += 1

@@ -31,7 +31,7 @@ from quorate.experiments.specs import (
 )
 from quorate.latency import Dying, LatencyModel, Slowed, parse_dead, parse_latency, parse_slow
 from quorate.pairing import PAIRINGS
-from quorate.schemes import COV_RIDGE
+from quorate.schemes import COV_RIDGE, PRECISIONS
 from quorate.simulation import SimulationSummary, simulate
 
 _NEARLY_ALL = 0.985  # shares above are not worth a remark
@@ -170,6 +170,14 @@ def _tell(paths: list[Path]) -> None:
 @click.option("--realisations", type=int, default=100, show_default=True, metavar="Z")
 @click.option("--cov-ridge", type=float, default=COV_RIDGE, show_default=True, metavar="X")
 @click.option("--precision-ridge", type=float, metavar="Y", help="[default: K / cov-ridge]")
+@click.option(
+    "--precision",
+    default="estimated",
+    show_default=True,
+    metavar="|".join(PRECISIONS),
+    help="Whether the coded scheme estimates ΣĈ⁻¹, as in the paper, or decodes it.",
+)
+@click.option("--checked", is_flag=True, help="Compare the holders of a shard (coded, exact).")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate_command(
@@ -222,6 +230,7 @@ def _described(summary: SimulationSummary) -> Table:
         "runs that never finish": f"{summary.share_unfinished:.1%}",
         "error at the end, mean": "–" if summary.error is None else f"{summary.error:.3g}",
         "draws no global draw uses": f"{summary.wasted_share:.1%}",
+        "floats sent for a global draw": f"{summary.floats_per_draw:.0f}",
     }
     for name, value in rows.items():
         table.add_row(name, value)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate, count
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from quorate.engines.timeline import Timeline
 from quorate.errors import require
 from quorate.latency import LatencyModel
 from quorate.messages import (
+    Arrays,
     Block,
     DeadlinePassed,
     Event,
@@ -30,7 +30,7 @@ from quorate.messages import (
     WorkerJoined,
     WorkerLost,
 )
-from quorate.scheme import Scheme, WorkerSide
+from quorate.scheme import Processed, Scheme, WorkerSide
 from quorate.streams import Lane, Streams
 from quorate.subposterior import GaussianSubposteriors
 
@@ -183,14 +183,19 @@ class VirtualWorkers:
     def blocks(self, task: Task) -> list[Block]:
         """The blocks of `task`, one for each draw, as in the paper."""
         end = task.first_draw + task.n_draws
+        payload, extras = self._encoded(task, task.first_draw, end)
+        if not extras:
+            draws = enumerate(payload[:, None], task.first_draw)
+            return [Block(task, draw, one) for draw, one in draws]
+        each = range(task.first_draw, end)
+        return [Block(task, draw, *self._encoded(task, draw, draw + 1)) for draw in each]
+
+    def _encoded(self, task: Task, first: int, end: int) -> tuple[CodedArray, Arrays]:
         key = task.shards, task.chain
         if key not in self._known:
             self._known[key] = self._find([(shard, task.chain) for shard in task.shards])
         drawn, rows = self._known[key]
-        processed = drawn.up_to(end)[rows][:, task.first_draw : end]
-        payload = self._worker_side.encode(task.worker, processed)
-        draws = enumerate(payload[:, None], task.first_draw)
-        return [Block(task, draw, one) for draw, one in draws]
+        return self._worker_side.encode(task.worker, drawn.up_to(end).part(rows, first, end))
 
     def _find(self, lanes: list[Lane]) -> tuple["Drawn", slice | list[int]]:
         """Where lanes lie: a slice if together, which is not copied."""
@@ -209,14 +214,15 @@ class Drawn:
         self._lanes = lanes
         self._worker_side = worker_side
         self._cluster = cluster
-        self._processed: CodedArray = np.empty((len(lanes), 0, 0))
+        self._processed: Processed | None = None
         self._n_known = 0
-        self._state: Any = None
+        self._state = worker_side.start([None] * len(lanes))
 
-    def up_to(self, n_wanted: int) -> CodedArray:
-        """Draws 0 to at least `n_wanted` - 1 of every lane, shape (n_lanes, n, width)."""
+    def up_to(self, n_wanted: int) -> Processed:
+        """Draws 0 to at least `n_wanted` - 1 of every lane."""
         if n_wanted > self._n_known:
             self._extend(n_wanted)
+        assert self._processed is not None
         return self._processed
 
     def _extend(self, n_wanted: int) -> None:
@@ -224,6 +230,6 @@ class Drawn:
         subposteriors, streams = self._cluster.subposteriors, self._cluster.streams
         draws = subposteriors.draws(streams, self._lanes, self._n_known, n_more)
         processed, self._state = self._worker_side.process(draws, self._state)
-        known = [self._processed] if self._n_known else []
-        self._processed = np.concatenate([*known, processed], axis=1)
+        known = self._processed
+        self._processed = known.followed_by(processed) if known is not None else processed
         self._n_known += n_more

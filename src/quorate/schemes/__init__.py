@@ -15,10 +15,12 @@ from quorate.scheme import Scheme
 from quorate.schemes.adaptive import AdaptiveCMC
 from quorate.schemes.cmc import CMC
 from quorate.schemes.coded import CodedCMC
+from quorate.schemes.exact import Covariance, ExactCodedCMC
 from quorate.schemes.grouped import GroupedCMC
 
 SCHEMES = ("cmc", "grouped", "coded", "adaptive")
 GENIE = "genie"  # `adaptive` with every shard at every worker: a limit, for simulations
+PRECISIONS = ("exact", "estimated")
 COV_RIDGE = 10.0  # the paper gives no σ²; this is its authors'
 
 
@@ -35,6 +37,11 @@ def scheme_maker(
     gap: int | None = None,
     block_size: int = 1,
     seed: int = 0,
+    precision: str = "estimated",
+    checked: bool = False,
+    floor: int | None = None,
+    last: int | None = None,
+    covariance: Covariance | None = None,
 ) -> Callable[[], Scheme]:
     """A function that makes a new scheme for each run.
 
@@ -59,6 +66,10 @@ def scheme_maker(
         Of the adaptive scheme; see `quorate.schemes.adaptive.AdaptiveCMC`.
     seed
         Of all that a scheme does at random.
+    precision
+        One of `PRECISIONS`, for C-CMC: whether ΣĈ⁻¹ is estimated, as in the paper, or decoded.
+    checked, floor, last, covariance
+        Of C-CMC with exact precision; see `quorate.schemes.exact.ExactCodedCMC`.
     """
     require(scheme in SCHEMES, "scheme", scheme, f"choose one of {', '.join(SCHEMES)}")
     check_sizes(n_workers, redundancy)
@@ -89,6 +100,18 @@ def scheme_maker(
         pairing == "paper", "pairing", pairing, "coded draws are sums, which cannot be paired again"
     )
     gradient_code = make_code(code, n_workers, redundancy)
+    require(precision in PRECISIONS, "precision", precision, f"choose {' or '.join(PRECISIONS)}")
+    if precision == "exact":
+        return lambda: ExactCodedCMC(
+            gradient_code,
+            dim,
+            cov_ridge,
+            floor=floor,
+            last=last,
+            checked=checked,
+            covariance=covariance,
+        )
+    require(not checked, "checked", checked, "answers are checked with precision='exact' only")
     return lambda: CodedCMC(gradient_code, dim, cov_ridge, precision_ridge)
 
 

@@ -3,28 +3,32 @@
 Every worker holds one shard, and a global draw waits for all of them.
 """
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from quorate._types import Array, CodedArray
 from quorate.allocation import one_to_one
+from quorate.fit import Fit
 from quorate.ledger import DrawCounts, Ledger
 from quorate.linalg import check_ridge
-from quorate.messages import Block, Task
+from quorate.messages import NOTHING, Arrays, Block, Task
 from quorate.pairing import check_pairing
+from quorate.scheme import Processed
 from quorate.tasks import BatchCounter
 
 
 class SendDraws:
     """At worker k, lines 6-9: send the draws as they are."""
 
-    def process(self, draws: Array, state: Any) -> tuple[Array, Any]:
-        return draws, state
+    def start(self, fits: Sequence[Fit | None]) -> Arrays:
+        return NOTHING
 
-    def encode(self, worker: int, processed: CodedArray) -> CodedArray:
-        return np.swapaxes(processed, 0, 1)
+    def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
+        return Processed(draws), state
+
+    def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
+        return np.swapaxes(processed.vectors, 0, 1), NOTHING
 
 
 class CMC:

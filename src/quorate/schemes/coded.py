@@ -5,17 +5,19 @@ vector for all their shards. The coordinator decodes the sum over all shards fro
 of answers, and estimates the sum of precisions it has to divide by from the decoded sums.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from quorate._types import Array, CodedArray
 from quorate.allocation import allocation_of
 from quorate.coding import GradientCode
+from quorate.fit import Fit
 from quorate.ledger import DrawCounts
 from quorate.linalg import add_ridge, check_ridge, spd_solve
-from quorate.messages import Block, Task
+from quorate.messages import NOTHING, Arrays, Block, Task
 from quorate.moments import Moments, running_covariances
+from quorate.scheme import Processed
 from quorate.tasks import BatchCounter
 
 
@@ -26,17 +28,23 @@ class SendCoded:
         self.code = code
         self.cov_ridge = cov_ridge
 
-    def process(self, draws: Array, state: Moments | None) -> tuple[CodedArray, Moments]:
-        """(Ĉ_s^l)⁻¹ θ_s^l, where Ĉ_s^l of eq. (11) knows the first l draws of the shard."""
-        covs, after = running_covariances(draws, state)
-        weighted = spd_solve(add_ridge(covs, self.cov_ridge), draws[..., None])[..., 0]
-        return self.code.pack(weighted), after
+    def start(self, fits: Sequence[Fit | None]) -> Arrays:
+        """No draws yet. Fits have no part in Algorithm 3."""
+        return NOTHING
 
-    def encode(self, worker: int, processed: CodedArray) -> CodedArray:
+    def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
+        """(Ĉ_s^l)⁻¹ θ_s^l, where Ĉ_s^l of eq. (11) knows the first l draws of the shard."""
+        before = Moments(int(state["count"]), state["mean"], state["scatter"]) if state else None
+        covs, after = running_covariances(draws, before)
+        weighted = spd_solve(add_ridge(covs, self.cov_ridge), draws[..., None])[..., 0]
+        moments = {"count": np.array(after.count), "mean": after.mean, "scatter": after.scatter}
+        return Processed(self.code.pack(weighted)), moments
+
+    def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
         """θ̃_k^l of eq. (12), shape (n, width)."""
-        n_held, n, width = processed.shape
-        coded = self.code.coefficients[worker] @ processed.reshape(n_held, n * width)
-        return np.asarray(coded.reshape(n, width))
+        n_held, n, width = processed.vectors.shape
+        coded = self.code.coefficients[worker] @ processed.vectors.reshape(n_held, n * width)
+        return np.asarray(coded.reshape(n, width)), NOTHING
 
 
 class CodedCMC:
