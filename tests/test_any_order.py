@@ -126,7 +126,7 @@ class AnyOrder(RuleBasedStateMachine):
         scheme = scheme_maker(name, n_workers, redundancy, DIM, 1.0)()
         self.n_workers = n_workers
         coordinator = Coordinator(scheme, DRAWS, queue_depth=depth)
-        self.supervisor = Supervisor(coordinator, Limits(restarts=2, failures=2))
+        self.supervisor = Supervisor(coordinator, DIM, Limits(restarts=2, failures=2))
         self.fake = FakeWorkers(self.supervisor, name == "coded")
         self.fake.obey(self.supervisor.begin(0.0))
 

@@ -121,7 +121,7 @@ def test_a_run_that_is_stopped_early_says_so_and_can_be_gone_on_with(table, tmp_
         (["--formula", "y ~ x", "--family", "magic"], "family"),
         (["--formula", "y ~ x", "--workers", "601"], "601"),
         (["--formula", "y ~ x", "--straggle", "slow"], "pareto"),
-        (["--formula", "y ~ x", "--scheme", "coded"], "ridge"),
+        (["--formula", "y ~ x", "--scheme", "coded", "--precision", "estimated"], "ridge"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, table):

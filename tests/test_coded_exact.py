@@ -40,7 +40,7 @@ def blocks_of(scheme, worker, draws, sizes=None, fits=None):
     """The blocks that a worker sends of the draws of all shards, cut into these sizes."""
     side, shards = scheme.worker_side, list(scheme.allocation.shards_of(worker))
     state = side.start([fits[s] if fits else None for s in shards])
-    task = Task(worker, tuple(shards), scheme.chain_of(worker), 0, draws.shape[1])
+    task = Task(worker, tuple(shards), 0, 0, draws.shape[1])
     blocks, first = [], 0
     for size in sizes or [draws.shape[1]]:
         processed, state = side.process(draws[shards, first : first + size], state)

@@ -11,7 +11,7 @@ from assertions import FALSE_FAIL_RATE
 from quorate.combine.consensus import consensus_weights, merge
 from quorate.errors import BadInputError
 from quorate.ess import mean_ess
-from quorate.ledger import Ledger
+from quorate.ledger import Ledger, Merging
 from quorate.merged_ess import merged_ess, merged_mcse
 from quorate.moments import Moments
 from quorate.pairing import REPEATS, every_draw, n_paired
@@ -52,29 +52,32 @@ def test_orders_are_random_and_shards_have_their_own(seed):
 
 def test_a_ledger_pairs_every_draw(rng, seed):
     draws = [rng.standard_normal((n, 2)) for n in (3, 5, 1)]
-    ledger = Ledger([(0,), (1,), (2,)])
+    ledger, plain = (
+        Ledger([(0,), (1,), (2,)], Merging(1.0, pairing, seed)) for pairing in ("all", "paper")
+    )
     for cell, x in enumerate(draws):
         for i, row in enumerate(x):
             ledger.add(cell, row[None, None], chain=i % 2)
+            plain.add(cell, row[None, None])
     which = every_draw(np.array([3, 5, 1]), Streams(seed))
     covs = np.array([np.cov(x.T, bias=True) if len(x) > 1 else np.zeros((2, 2)) for x in draws])
     weights = consensus_weights(covs + np.eye(2))
     paired = np.stack([x[order] for x, order in zip(draws, which, strict=True)], axis=1)
-    got = ledger.consensus(1.0, "all", seed)
+    got = ledger.consensus()
     np.testing.assert_allclose(got, merge(weights, paired), atol=1e-12)
-    assert ledger.draw_counts("all") == (9, 9)
-    assert ledger.draw_counts() == (9, 3)
-    assert len(ledger.consensus(1.0)) == 1
+    assert ledger.draw_counts() == (9, 9)
+    assert plain.draw_counts() == (9, 3)
+    assert len(plain.consensus()) == 1
     by_chain = ledger.chains(1)
     np.testing.assert_array_equal(np.concatenate(by_chain)[:, 0], draws[1][[0, 2, 4, 1, 3]])
     assert ledger.chains(0)[0].shape == (2, 1, 2)
 
 
 def test_without_a_draw_of_every_shard_there_is_none():
-    ledger = Ledger([(0,), (1,)])
+    ledger = Ledger([(0,), (1,)], Merging(1.0, "all"))
     ledger.add(0, np.zeros((3, 1, 2)))
-    assert len(ledger.consensus(1.0, "all")) == 0
-    assert ledger.draw_counts("all") == (3, 0)
+    assert len(ledger.consensus()) == 0
+    assert ledger.draw_counts() == (3, 0)
 
 
 @pytest.mark.parametrize(

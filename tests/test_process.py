@@ -85,7 +85,7 @@ def sample(rows, tmp_path, model=None, **options):
     return quorate.sample(model or MeanModel(), rows, run_dir=tmp_path / "run", **options)
 
 
-@pytest.mark.parametrize("scheme", ["cmc", "grouped"])
+@pytest.mark.parametrize("scheme", ["cmc", "grouped", "adaptive"])
 def test_the_posterior_is_right(scheme, rows, tmp_path, seed):
     result = sample(rows, tmp_path, scheme=scheme, seed=seed, draws=2000)
     assert result.stopped == "done"
@@ -171,9 +171,11 @@ def test_one_worker_needs_no_word_about_redundancy(rows, tmp_path):
     assert sample(rows, tmp_path, workers=1, draws=30).redundancy == 1
 
 
-def test_coded_runs_where_it_is_told_the_scale(rows, tmp_path):
-    options = {"redundancy": 2, "draws": 200, "cov_ridge": 1e-4, "precision_ridge": 1.0}
-    result = sample(rows, tmp_path, scheme="coded", **options)
+@pytest.mark.parametrize(
+    "options", [{}, {"precision": "estimated", "cov_ridge": 1e-4, "precision_ridge": 1.0}]
+)
+def test_coded_runs(options, rows, tmp_path):
+    result = sample(rows, tmp_path, scheme="coded", redundancy=2, draws=200, **options)
     assert result.unconstrained.shape == (200, 2)
     assert result.shard_draws == ()
 
@@ -270,7 +272,10 @@ def test_ctrl_c_keeps_what_is_there(script):
         ({"model": 7}, "quorate.models"),
         ({"slow": "3x2", "dead": "2"}, "only 4"),
         ({"straggle": 0.5}, "above 1"),
-        ({"scheme": "coded"}, "ridge"),
+        ({"scheme": "coded", "precision": "estimated"}, "ridge"),
+        ({"scheme": "coded", "on_lost_shard": "exclude"}, "coded sum"),
+        ({"scheme": "coded", "sampler": lambda target, start, rng: None}, "same bits"),
+        ({"weights": "magic"}, "draws or shrunk"),
     ],
 )
 def test_bad_input(change, message, rows, tmp_path):

@@ -29,10 +29,18 @@ def result_of(parameters, rng, n_draws=200, sent=(210, 200, 230), **changes):
         model=model,
         unconstrained=rng.standard_normal((n_draws, model.dim)),
         shard_draws=tuple(rng.standard_normal((n, model.dim)) for n in sent),
-        timeline=Timeline([0.4, 1.0, 4.0], [2, 0, 1], [100, 40, 60], times, finished=True),
+        weights=None,
+        timeline=Timeline(
+            block_times=[0.4, 1.0, 4.0],
+            block_workers=[2, 0, 1],
+            block_sizes=[100, 40, 60],
+            release_times=times,
+            finished=True,
+        ),
         scheme="grouped",
         workers=3,
         redundancy=2,
+        excluded=(),
         lost=frozenset(),
         stopped="done",
         run_dir="",
@@ -153,7 +161,12 @@ def read(html):
 
 
 def test_notebook_tells_what_happened(rng):
-    blocks = Timeline([0.1] * 42, [0] * 20 + [1] * 20 + [2] * 2, [5] * 42, [2.5] * 200)
+    blocks = Timeline(
+        block_times=[0.1] * 42,
+        block_workers=[0] * 20 + [1] * 20 + [2] * 2,
+        block_sizes=[5] * 42,
+        release_times=[2.5] * 200,
+    )
     story = {"timeline": blocks, "lost": frozenset({1}), "stopped": "time is up"}
     result = result_of(PARAMETERS, rng, **story)
     seen = read(result._repr_html_())

@@ -27,7 +27,7 @@ DIM = 2
 
 def supervised(scheme=None, n_draws=100, **limits):
     coordinator = Coordinator(scheme or GroupedCMC(2, 2, 1.0), n_draws)
-    supervisor = Supervisor(coordinator, Limits(**limits))
+    supervisor = Supervisor(coordinator, DIM, Limits(**limits))
     assert supervisor.begin(0.0) == [Start(0, 0), Start(1, 0)]
     return supervisor
 

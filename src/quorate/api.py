@@ -11,11 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from quorate.errors import ChangedModelWarning, require
+from quorate.errors import ChangedModelWarning, LostShardError, require
 from quorate.journal import Journal, JournalReader, run_event
 from quorate.model import Model
 from quorate.packing import code_print, packed, unpacked
 from quorate.progress import Listener, LiveTable, Progress, plain_lines
+from quorate.replicas import check_determinism
 from quorate.result import Result
 from quorate.run import Run
 from quorate.sampler import Sampler
@@ -53,9 +54,14 @@ def sample(
     by: str = "shuffle",
     columns: Sequence[str] | None = None,
     transform: Transform | None = None,
+    pairing: str | None = None,
+    weights: str | None = None,
     cov_ridge: float = 0.0,
+    precision: str = "exact",
     precision_ridge: float | None = None,
     code: str = "grouped",
+    checked: bool = True,
+    gap: int | None = None,
     slow: str | None = None,
     dead: str | None = None,
     straggle: float | None = None,
@@ -93,8 +99,9 @@ def sample(
         posterior; and how often in a row a worker is started again.
     by, columns, transform
         How rows are given to shards, and what of them; see `quorate.shards.write_shards`.
-    cov_ridge, precision_ridge, code
-        Of the scheme; see `quorate.schemes.scheme_maker`.
+    pairing, weights, cov_ridge, precision, precision_ridge, code, checked, gap
+        Of the scheme; see `quorate.schemes.scheme_maker`. By default every draw is used, weights
+        are shrunk towards what warm-up found, and coded sums are exact and checked.
     slow, dead, straggle
         Delays put in on purpose: `1x10` makes worker 0 ten times slower, `2@5` ends two workers
         after five blocks, and a tail index draws a Pareto factor for every block.
@@ -111,9 +118,14 @@ def sample(
         processes=processes,
         restarts=restarts,
         on_lost_shard=on_lost_shard,
+        pairing=pairing,
+        weights=weights,
         cov_ridge=cov_ridge,
+        precision=precision,
         precision_ridge=precision_ridge,
         code=code,
+        checked=checked,
+        gap=gap,
         slow=slow,
         dead=dead,
         straggle=straggle,
@@ -221,6 +233,8 @@ def _new_run(
     _check_model(model)
     settings.make_scheme(model.dim)  # what is wrong with it is said before rows are read
     settings.handicaps()
+    if settings.scheme == "coded":
+        check_determinism(sampler)
     things = packed({"model": model, "sampler": sampler})
     stopping = Stopping(settings.max_time, settings.target_ess)
     with stopping.on_signals(), _folder(run_dir) as folder:
@@ -311,13 +325,15 @@ def _same_shards(folder: Path, kept: dict[str, Any]) -> ShardSet:
 
 @contextmanager
 def _folder(run_dir: str | Path | None) -> Iterator[Path]:
-    """The run's folder; one of our own making goes again if the run breaks."""
+    """The run's folder; one of our own making goes again if a run breaks that was worth nothing."""
     if run_dir is not None:
         yield Path(run_dir)
         return
     folder = Path(tempfile.mkdtemp(prefix="quorate-"))
     try:
         yield folder
+    except (LostShardError, KeyboardInterrupt):
+        raise  # it can be gone on with
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -30,9 +30,17 @@ class Coordinator:
         Number of global draws to stop at; None to go on until the deadline.
     queue_depth
         Tasks that a worker has at a time. More than one hides the way to the worker and back.
+    may_exclude
+        Whether to go on without shards that nobody alive holds.
     """
 
-    def __init__(self, scheme: Scheme, n_draws: int | None = None, queue_depth: int = 1) -> None:
+    def __init__(
+        self,
+        scheme: Scheme,
+        n_draws: int | None = None,
+        queue_depth: int = 1,
+        may_exclude: bool = False,
+    ) -> None:
         require(n_draws is None or n_draws >= 1, "draws", n_draws, "ask for at least one")
         self.scheme = scheme
         self.n_draws = n_draws
@@ -40,6 +48,7 @@ class Coordinator:
         self.n_floats = 0  # received, in payloads and extras
         self.lost: set[int] = set()
         self._queue_depth = queue_depth
+        self._may_exclude = may_exclude
         self._idle: set[int] = set()  # there is nothing for them to do, for now
 
     def handle(self, event: Event) -> list[Command]:
@@ -70,14 +79,24 @@ class Coordinator:
         self.n_floats += block.n_floats
         n_global = self.scheme.receive(block)
         if n_global > self.n_global:
-            self.n_global = n_global
-            if self.n_draws is not None and n_global >= self.n_draws:
-                return [Release(self.n_draws), Stop(finished=True)]
-            released = [Release(n_global)]
+            released = self._released(n_global)
+            if self.is_done:
+                return released
         task = block.task
         if block.first_draw + len(block.payload) < task.first_draw + task.n_draws:
             return released  # the worker has more to do
         return [*released, *self._tasks(task.worker, 1)]
+
+    def _released(self, n_global: int) -> list[Command]:
+        self.n_global = n_global
+        if self.n_draws is not None and n_global >= self.n_draws:
+            return [Release(self.n_draws), Stop(finished=True)]
+        return [Release(n_global)]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was asked for is there."""
+        return self.n_draws is not None and self.n_global >= self.n_draws
 
     def _joined(self, worker: int) -> list[Command]:
         self.lost.discard(worker)
@@ -100,4 +119,9 @@ class Coordinator:
         alive = set(range(self.scheme.allocation.n_workers)) - self.lost
         if self.n_draws is None or self.scheme.can_reach(self.n_draws, alive):
             return more
+        if self._may_exclude and alive:
+            n_global = self.scheme.exclude(self.n_draws, alive)
+            released = self._released(n_global) if n_global > self.n_global else []
+            if self.scheme.can_reach(self.n_draws, alive):
+                return [*more, *released]
         return [Stop(finished=False)]

@@ -15,6 +15,7 @@ QuorateError
 QuorateWarning
 ├── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
 ├── WrongShapeWarning           a subposterior whose shape is wrong for its sampler
+├── ExcludedShardsWarning       a run went on without shards that nobody held any more
 ├── ChangedModelWarning         a run is gone on with under other code than it began with
 ├── JournalWarning              rows of a journal that are damaged and were left out
 ├── DivergenceWarning           trajectories that left the region where they can be trusted
@@ -192,6 +193,10 @@ class WrongShapeWarning(QuorateWarning):
 
 class JournalWarning(QuorateWarning):
     """Rows of a journal that are damaged, or come after such a row, and were left out."""
+
+
+class ExcludedShardsWarning(QuorateWarning):
+    """The draws are of the posterior without the rows of some shards."""
 
 
 class ChangedModelWarning(QuorateWarning):

@@ -1,6 +1,10 @@
 """A Gaussian fit of a subposterior, as warm-up finds it before the first draw."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from quorate._types import Array
 
@@ -11,3 +15,19 @@ class Fit:
 
     mode: Array
     covariance: Array
+
+
+def as_arrays(fits: Sequence[Fit | None]) -> dict[str, Array]:
+    """Those that are there, as arrays that can travel: `mode@i` and `fit@i` for the i-th."""
+    known = {i: fit for i, fit in enumerate(fits) if fit is not None}
+    modes = {f"mode@{i}": fit.mode for i, fit in known.items()}
+    return modes | {f"fit@{i}": fit.covariance for i, fit in known.items()}
+
+
+def fits_among(arrays: Mapping[str, NDArray[Any]], shards: Sequence[int]) -> dict[int, Fit]:
+    """The fits among arrays that travelled, by shard; `shards[i]` is the i-th."""
+    return {
+        shard: Fit(arrays[f"mode@{i}"], arrays[f"fit@{i}"])
+        for i, shard in enumerate(shards)
+        if f"fit@{i}" in arrays
+    }

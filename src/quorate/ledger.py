@@ -5,16 +5,24 @@ G-CMC. A global draw takes one batch from every cell: in order of arrival, as in
 that every batch is used (`quorate.pairing`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from quorate._types import Array
 from quorate.combine.consensus import consensus_weights, merge
+from quorate.combine.weights import shrunk_covariances
+from quorate.errors import require
+from quorate.fit import Fit, fits_among
+from quorate.linalg import check_ridge
+from quorate.messages import Arrays
 from quorate.moments import Moments
-from quorate.pairing import every_draw
+from quorate.pairing import check_pairing, every_draw
 from quorate.streams import Streams
+
+WEIGHTS = ("draws", "shrunk")
 
 
 class DrawCounts(NamedTuple):
@@ -22,6 +30,35 @@ class DrawCounts(NamedTuple):
 
     received: int
     used: int  # those that a global draw is made of
+
+
+@dataclass(frozen=True)
+class Merging:
+    """How draws of shards become global draws.
+
+    Parameters
+    ----------
+    cov_ridge
+        σ² on every Ĉ, with weights "draws".
+    pairing, seed
+        One of `quorate.pairing.PAIRINGS`, and by which randomness.
+    weights
+        What Ĉ is estimated from: "draws" as in the paper, or "shrunk" towards what warm-up found,
+        see `quorate.combine.weights`.
+    """
+
+    cov_ridge: float = 0.0
+    pairing: str = "paper"
+    seed: int = 0
+    weights: str = "draws"
+
+    def __post_init__(self) -> None:
+        check_ridge("cov_ridge", self.cov_ridge)
+        check_pairing(self.pairing)
+        choices = " or ".join(WEIGHTS)
+        require(self.weights in WEIGHTS, "weights", self.weights, f"choose {choices}")
+        alone = "a ridge has no part in shrunk weights: use weights='draws'"
+        require(self.weights == "draws" or not self.cov_ridge, "cov_ridge", self.cov_ridge, alone)
 
 
 class Ledger:
@@ -35,28 +72,64 @@ class Ledger:
         `n_received[c]` is L_k(t) of CMC, or L_{K_g}(t) of G-CMC: batches received of cell c.
     n_complete
         L(t) = min over cells of `n_received`.
+    excluded
+        Cells that have no part in global draws, since nobody is left who holds them.
     """
 
-    def __init__(self, cells: Sequence[tuple[int, ...]]) -> None:
-        self.cells = tuple(cells)
+    def __init__(self, cells: Sequence[tuple[int, ...]], merging: Merging | None = None) -> None:
+        self.cells = list(cells)
+        self.merging = merging or Merging()
         self.n_received = [0] * len(cells)
         self.n_complete = 0
+        self.excluded: set[int] = set()
         self._payloads: list[list[Array]] = [[] for _ in cells]
         self._chains: list[list[int]] = [[] for _ in cells]
+        self._fits: dict[int, Fit] = {}  # by shard
         self._n_furthest_behind = len(cells)
 
-    def add(self, cell: int, payload: Array, chain: int = 0) -> int:
-        """Take batches in, shape (n_draws, n_shards of the cell, d). Returns `n_complete`."""
+    def add(self, cell: int, payload: Array, chain: int = 0, extras: Arrays | None = None) -> int:
+        """Take batches in, shape (n_draws, n_shards of the cell, d). Returns `n_complete`.
+
+        `extras` may have what warm-up found of the shards.
+        """
         self._payloads[cell].append(payload)
         self._chains[cell].append(chain)
+        if extras:
+            self._fits |= fits_among(extras, self.cells[cell])
         before = self.n_received[cell]
         self.n_received[cell] = before + len(payload)
         if before == self.n_complete:
             self._n_furthest_behind -= 1
             if not self._n_furthest_behind:
-                self.n_complete = min(self.n_received)
-                self._n_furthest_behind = self.n_received.count(self.n_complete)
+                self._count()
         return self.n_complete
+
+    def _count(self) -> None:
+        counts = [self.n_received[cell] for cell in self.included]
+        self.n_complete = min(counts)
+        self._n_furthest_behind = counts.count(self.n_complete)
+
+    @property
+    def included(self) -> list[int]:
+        """Cells that global draws are made of."""
+        return [cell for cell in range(len(self.cells)) if cell not in self.excluded]
+
+    def exclude(self, cells: Collection[int]) -> int:
+        """Leave cells out from now on, not all of them. Returns `n_complete`."""
+        self.excluded |= set(cells)
+        self._count()
+        return self.n_complete
+
+    def append(self, draws: Array, fit: Fit | None) -> None:
+        """One more shard, of which all draws are there: shape (n_draws, d)."""
+        shard = sum(map(len, self.cells))
+        self.cells.append((shard,))
+        self.n_received.append(len(draws))
+        self._payloads.append([draws[:, None]])
+        self._chains.append([0])
+        if fit is not None:
+            self._fits[shard] = fit
+        self._count()
 
     def batches(self, cell: int) -> Array:
         """All batches received of a cell, shape (n_received, n_shards of the cell, d).
@@ -73,27 +146,48 @@ class Ledger:
             by_chain.setdefault(chain, []).append(payload)
         return [np.concatenate(by_chain[chain]) for chain in sorted(by_chain)]
 
-    def consensus(self, cov_ridge: float, pairing: str = "paper", seed: int = 0) -> Array:
+    def shard_draws(self) -> list[Array]:
+        """All draws of each shard that is included, one chain after the other: (n, d), or empty."""
+        listed = []
+        for cell in self.included:
+            n_shards = len(self.cells[cell])
+            chains = self.chains(cell) or [np.empty((0, n_shards, 0))]
+            listed += list(np.swapaxes(np.concatenate(chains), 0, 1))
+        return listed
+
+    def weights(self) -> Array:
+        """W_s of eq. (6) for the shards that are included, from all received by now."""
+        batches = [np.swapaxes(self.batches(cell), 0, 1) for cell in self.included]
+        if self.merging.weights == "draws":
+            ridge = self.merging.cov_ridge
+            covs = np.concatenate([Moments.of(batch).covariance(ridge) for batch in batches])
+        else:
+            shards = [shard for cell in self.included for shard in self.cells[cell]]
+            moments = [Moments.of(draws) for batch in batches for draws in batch]
+            covs = shrunk_covariances(moments, [self._fits.get(shard) for shard in shards])
+        return consensus_weights(covs)
+
+    def consensus(self) -> Array:
         """Global draws of eqs (8) and (10) from all received by now.
 
         There are `n_complete` of them, or `quorate.pairing.n_paired` of the batches received with
-        `pairing` "all", which orders them by `seed`.
+        pairing "all".
         """
         if not self.n_complete:
             return np.empty((0, 0))
-        batches = [self.batches(cell) for cell in range(len(self.cells))]
-        covs = [Moments.of(np.swapaxes(batch, 0, 1)).covariance(cov_ridge) for batch in batches]
-        if pairing == "all":
-            which = every_draw(np.array(self.n_received), Streams(seed))
+        batches = [self.batches(cell) for cell in self.included]
+        if self.merging.pairing == "all":
+            counts = np.array([len(batch) for batch in batches])
+            which = every_draw(counts, Streams(self.merging.seed))
             draws = [batch[order] for batch, order in zip(batches, which, strict=True)]
         else:
             draws = [batch[: self.n_complete] for batch in batches]
-        return merge(consensus_weights(np.concatenate(covs)), np.concatenate(draws, axis=1))
+        return merge(self.weights(), np.concatenate(draws, axis=1))
 
-    def draw_counts(self, pairing: str = "paper") -> DrawCounts:
+    def draw_counts(self) -> DrawCounts:
         """Draws received, and those that are part of a global draw."""
         sizes = [len(cell) for cell in self.cells]
         received = sum(n * size for n, size in zip(self.n_received, sizes, strict=True))
-        if pairing == "all":
+        if self.merging.pairing == "all":
             return DrawCounts(received, received if self.n_complete else 0)
-        return DrawCounts(received, self.n_complete * sum(sizes))
+        return DrawCounts(received, self.n_complete * sum(sizes[cell] for cell in self.included))

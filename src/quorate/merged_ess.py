@@ -13,6 +13,8 @@ import numpy as np
 from quorate._types import Array
 from quorate.ess import mean_ess
 
+_MOSTLY = 0.5  # of a function's variance, that a line may leave unexplained
+
 
 def merged_mcse(weights: Array, shard_draws: Sequence[Array]) -> Array:
     """Monte Carlo standard error of the mean of the merged draws, shape (d,).
@@ -41,6 +43,31 @@ def merged_ess(weights: Array, shard_draws: Sequence[Array]) -> Array:
     """
     variances, ess = _parts(weights, shard_draws)
     return np.asarray(variances.sum(axis=0) / (variances / ess).sum(axis=0))
+
+
+def ess_of(values: Array, draws: Array, weights: Array, shard_draws: Sequence[Array]) -> float:
+    """Effective draws for the mean of a function of the parameters.
+
+    The function is taken as linear where its least-squares line explains most of it, and its ESS
+    is that of the line; else that of the coordinate with the fewest.
+
+    Parameters
+    ----------
+    values
+        Of the function at the merged draws, shape (n_draws,).
+    draws
+        The merged draws, (n_draws, d).
+    """
+    centred = draws - draws.mean(axis=0)
+    slopes, *_ = np.linalg.lstsq(centred, values - values.mean(), rcond=None)
+    unexplained = np.var(values - values.mean() - centred @ slopes)
+    if not unexplained < _MOSTLY * np.var(values):
+        return float(np.min(merged_ess(weights, shard_draws)))
+    along = np.swapaxes(weights, -1, -2) @ slopes
+    parts = [of @ line for of, line in zip(shard_draws, along, strict=True)]
+    variances = np.array([part.var(ddof=1) for part in parts])
+    ess = np.array([float(mean_ess(part[None])) for part in parts])
+    return float(variances.sum() / (variances / ess).sum())
 
 
 def _parts(weights: Array, shard_draws: Sequence[Array]) -> tuple[Array, Array]:

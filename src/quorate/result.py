@@ -21,9 +21,10 @@ from quorate.arviz_form import (
     stats_group,
 )
 from quorate.engines.timeline import Timeline
-from quorate.errors import named_workers, require
+from quorate.errors import named_shards, named_workers, require
 from quorate.ess import bulk_ess, split_rhat
 from quorate.extras import load
+from quorate.merged_ess import ess_of
 from quorate.model import Model
 
 if TYPE_CHECKING:
@@ -58,10 +59,14 @@ class Result:
     shard_draws
         All draws received of each shard, unconstrained, shape (n_received, dim) each; empty for
         coded runs, in which single draws are never sent.
+    weights
+        W_s of the shards, shape (n_shards, dim, dim); None for coded runs.
     timeline
         When blocks arrived and draws were released, in seconds.
     scheme, workers, redundancy
         What ran.
+    excluded
+        Shards whose rows have no part in the draws: nobody was left who held them.
     lost
         Workers that were lost on the way.
     stopped
@@ -74,10 +79,12 @@ class Result:
     model: Model
     unconstrained: Array
     shard_draws: tuple[Array, ...]
+    weights: Array | None
     timeline: Timeline
     scheme: str
     workers: int
     redundancy: int
+    excluded: tuple[int, ...]
     lost: frozenset[int]
     stopped: str
     run_dir: str
@@ -131,12 +138,17 @@ class Result:
 
         groups = {
             "posterior": posterior_group(self.variables, self.n_draws, self._attributes()),
-            "sample_stats": stats_group(self.timeline.release_times[: self.n_draws]),
+            "sample_stats": stats_group(self._release_times()),
             "run": run_group(self.timeline, [len(draws) for draws in self.shard_draws]),
         }
         if self.shard_draws:
             groups["shard_posterior"] = shards_group(self.shard_variables)
         return xr.DataTree.from_dict(groups)
+
+    def _release_times(self) -> list[float]:
+        """Of each draw; those that a run which ended early has beyond its promise came last."""
+        times = self.timeline.release_times[: self.n_draws]
+        return times + times[-1:] * (self.n_draws - len(times))
 
     def to_inference_data(self) -> Any:
         """`posterior` for the ArviZ that is installed: InferenceData before 1.0, else itself."""
@@ -205,10 +217,9 @@ class Result:
             found += scalars
         return found
 
-    @staticmethod
-    def _row(values: Array) -> dict[str, float]:
+    def _row(self, values: Array) -> dict[str, float]:
         low, high = np.quantile(values, [0.03, 0.97])
-        sd, ess = float(values.std(ddof=1)), float(bulk_ess(values[None]))
+        sd, ess = float(values.std(ddof=1)), self._ess(values)
         return {
             "mean": float(values.mean()),
             "sd": sd,
@@ -218,6 +229,12 @@ class Result:
             "mcse": sd / ess**0.5,
             "r_hat": float(split_rhat(values[None])),
         }
+
+    def _ess(self, values: Array) -> float:
+        """Of merged draws that were paired at random, from those of the shards."""
+        if self.weights is None or min(map(len, self.shard_draws)) < plots.FEWEST:
+            return float(bulk_ess(values[None]))
+        return ess_of(values, self.unconstrained, self.weights, self.shard_draws)
 
     def to_netcdf(self, path: str) -> None:
         """Write `posterior` to a NetCDF file that ArviZ reads."""
@@ -236,6 +253,8 @@ class Result:
         ran = f"{self.n_draws} draws by {self.scheme} on {self.workers} workers"
         ran += f" (redundancy {self.redundancy}) in {seconds:.1f} s: {self.stopped}"
         lost = [f"lost {named_workers(self.lost)}"] if self.lost else []
+        if self.excluded:
+            lost.append(f"WITHOUT THE ROWS OF {named_shards(self.excluded).upper()}")
         return [ran, *lost, *self._who_was_slow()]
 
     def _who_was_slow(self) -> list[str]:

@@ -1,5 +1,6 @@
 """One run, from its first task to its result."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +13,22 @@ from quorate.coordinator import Coordinator
 from quorate.engines.drive import drive
 from quorate.engines.process import ProcessEngine
 from quorate.engines.timeline import Timeline
-from quorate.errors import LostShardError, WorkerFailedError
+from quorate.errors import (
+    ExcludedShardsWarning,
+    LostShardError,
+    WorkerFailedError,
+    named_shards,
+)
 from quorate.ess import bulk_ess
 from quorate.journal import BlockRecord, EventRecord, Journal, JournalReader, Record, run_event
+from quorate.ledger import Ledger
+from quorate.merged_ess import merged_ess
 from quorate.messages import Block, Command, Keep, Note, Start, Task
 from quorate.model import Model
+from quorate.prior_share import draws_of_prior
 from quorate.progress import Listener, Progress, WorkerProgress
 from quorate.result import Result
 from quorate.sampler import Sampler
-from quorate.schemes.cmc import CMC
-from quorate.schemes.grouped import GroupedCMC
 from quorate.settings import Settings
 from quorate.shards import ShardSet
 from quorate.stopping import DONE, WORKERS_LOST, Stopping
@@ -56,8 +63,13 @@ class Run:
         self.timeline = Timeline()
         self.scheme = settings.make_scheme(model.dim)
         self._stopping = stopping
-        self._coordinator = Coordinator(self.scheme, settings.draws, queue_depth=2)
-        self._supervisor = Supervisor(self._coordinator, settings.limits())
+        self._coordinator = Coordinator(
+            self.scheme,
+            settings.draws,
+            queue_depth=2,
+            may_exclude=settings.on_lost_shard == "exclude",
+        )
+        self._supervisor = Supervisor(self._coordinator, model.dim, settings.limits())
         self._journal = journal
         self._n_earlier = 0  # global draws of earlier sittings
         self._attempts: Counter[int] = Counter()
@@ -196,22 +208,48 @@ class Run:
 
     def result(self, stopped: str) -> Result:
         """What there is now."""
-        settings = self.settings
+        settings, ledger = self.settings, self._ledger
         return Result(
             model=self.model,
-            unconstrained=self.scheme.global_draws()[: settings.draws].reshape(-1, self.model.dim),
+            unconstrained=self._global_draws(),
             shard_draws=self._shard_draws(),
+            weights=ledger.weights() if ledger and ledger.n_complete else None,
             timeline=self.timeline,
             scheme=settings.scheme,
             workers=settings.workers,
             redundancy=settings.shards_per_worker,
+            excluded=self._excluded_shards(),
             lost=self._supervisor.lost,
             stopped=stopped,
             run_dir=str(self.folder),
         )
 
+    def _shard_draws(self) -> tuple[Array, ...]:
+        ledger = self._ledger
+        draws = ledger.shard_draws() if ledger else []
+        return tuple(of.reshape(-1, self.model.dim) for of in draws)
+
+    def _global_draws(self) -> Array:
+        """As many as were asked for; of a run that ended early, as the longest shard has."""
+        ledger = self._ledger
+        n_draws = self.n_draws if ledger is None else max(ledger.n_received)
+        n_draws = min(n_draws, self.settings.draws)
+        return self.scheme.global_draws()[:n_draws].reshape(-1, self.model.dim)
+
+    @property
+    def _ledger(self) -> Ledger | None:
+        """Of the schemes that have one; coded draws are never those of single shards."""
+        found = getattr(self.scheme, "ledger", None)
+        return found if isinstance(found, Ledger) else None
+
+    def _excluded_shards(self) -> tuple[int, ...]:
+        ledger = self._ledger
+        cells = sorted(ledger.excluded) if ledger else []
+        return tuple(shard for cell in cells for shard in ledger.cells[cell]) if ledger else ()
+
     def final_result(self) -> Result:
         """What there is at the end; an error where a worker's code, or a shard, was in the way."""
+        self._restore_prior()
         result = self.result(self.why_stopped)
         result.save()
         failure = self._supervisor.failure
@@ -221,26 +259,39 @@ class Run:
             raise WorkerFailedError(*failure)
         raise LostShardError(self._lost_shards(), result)
 
+    def _restore_prior(self) -> None:
+        """Shards that were left out had a share of the prior, which is one more factor."""
+        ledger, excluded = self._ledger, self._excluded_shards()
+        if ledger is None or not excluded or not ledger.n_complete:
+            return
+        share = len(excluded) / self.settings.workers
+        restored = draws_of_prior(self.model, share, max(ledger.n_received), self.settings.seed)
+        if restored is not None:
+            ledger.append(*restored)
+        warnings.warn(
+            f"nobody was left who held {named_shards(excluded)}: the draws are of the posterior "
+            "without their rows. "
+            + (
+                "Their share of the prior was put back"
+                if restored
+                else "Their share of the prior is lost: it is flat, or cannot be drawn from"
+            ),
+            ExcludedShardsWarning,
+            stacklevel=4,
+        )
+
     def _lost_shards(self) -> list[int]:
         """Those that nobody alive holds."""
         lost, allocation = self._coordinator.lost, self.scheme.allocation
         shards = range(self.settings.workers)
         return [shard for shard in shards if lost.issuperset(allocation.holders_of(shard))]
 
-    def _shard_draws(self) -> tuple[Array, ...]:
-        if not isinstance(self.scheme, CMC | GroupedCMC):
-            return ()
-        ledger = self.scheme.ledger
-        return tuple(
-            ledger.batches(cell)[:, i] if ledger.n_received[cell] else np.empty((0, self.model.dim))
-            for cell, shards in enumerate(ledger.cells)
-            for i in range(len(shards))
-        )
-
     def _ess(self) -> float:
         if self._coordinator.n_global <= 2 * self.model.dim + 8:
             return 0.0  # too few for weights that mean anything
-        return float(np.min(bulk_ess(self.scheme.global_draws()[None])))
+        if self._ledger is None:
+            return float(np.min(bulk_ess(self.scheme.global_draws()[None])))
+        return float(np.min(merged_ess(self._ledger.weights(), self._ledger.shard_draws())))
 
 
 def _block_of(record: BlockRecord) -> Block:

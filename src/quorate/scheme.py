@@ -60,6 +60,12 @@ class WorkerSide(Protocol):
     def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
         """Payload and extras of a block, from the processed draws of the worker's shards."""
 
+    def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
+        """What the payload of one draw of so many shards may look like."""
+
+
+NOBODY: Mapping[int, str] = MappingProxyType({})
+
 
 class Scheme(Protocol):
     """What every scheme offers to the coordinator and to the workers."""
@@ -92,6 +98,13 @@ class Scheme(Protocol):
 
     def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
         """Whether `n_draws` global draws can be had from these workers and what was received."""
+
+    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+        """Leave out the shards that stand in the way of that, if not all do. Returns L(t)."""
+
+    @property
+    def quarantined(self) -> Mapping[int, str]:
+        """Workers that were found to send what is wrong, with reasons; nobody in most schemes."""
 
     def global_draws(self) -> Array:
         """θ^1, …, θ^L(t), shape (L(t), d), computed now; more where every draw is paired."""

@@ -11,6 +11,7 @@ from quorate.supervisor import Limits
 from quorate.worker import Handicap
 
 ENGINES = ("process", "ray")
+_TASKS_PER_SHARD = 20  # about; fewer let workers change the shard less often
 OnLostShard = Literal["raise", "exclude"]
 
 
@@ -29,9 +30,14 @@ class Settings:
     processes: int | None = None
     restarts: int = 5
     on_lost_shard: OnLostShard = "raise"
+    pairing: str | None = None
+    weights: str | None = None
     cov_ridge: float = 0.0
+    precision: str = "exact"
     precision_ridge: float | None = None
     code: str = "grouped"
+    checked: bool = True
+    gap: int | None = None
     slow: str | None = None
     dead: str | None = None
     straggle: float | None = None
@@ -51,6 +57,12 @@ class Settings:
         require(self.restarts >= 0, "restarts", self.restarts, "use 0 or more")
         choices = ("raise", "exclude")
         require(
+            self.scheme != "coded" or self.on_lost_shard == "raise",
+            "on_lost_shard",
+            self.on_lost_shard,
+            "a coded sum has all shards in it: use 'raise', or another scheme",
+        )
+        require(
             self.on_lost_shard in choices, "on_lost_shard", self.on_lost_shard, f"one of {choices}"
         )
 
@@ -63,13 +75,14 @@ class Settings:
 
     def make_scheme(self, dim: int) -> Scheme:
         """The scheme, for one run."""
-        if self.scheme == "coded":
-            require(
-                self.cov_ridge > 0,
-                "cov_ridge",
-                self.cov_ridge,
-                "coded draws need one in units of the posterior's variances, say a hundredth",
-            )
+        is_exact = self.precision == "exact"
+        is_coded = self.scheme == "coded"
+        require(
+            not is_coded or is_exact or self.cov_ridge > 0,
+            "cov_ridge",
+            self.cov_ridge,
+            "estimated precisions need one in units of the posterior's variances, say a hundredth",
+        )
         redundancy = min(2, self.workers) if self.redundancy is None else self.redundancy
         return scheme_maker(
             self.scheme,
@@ -79,6 +92,14 @@ class Settings:
             self.cov_ridge,
             self.precision_ridge,
             self.code,
+            pairing=self.pairing or ("paper" if is_coded else "all"),
+            gap=self.gap,
+            block_size=max(1, self.draws // _TASKS_PER_SHARD),
+            seed=self.seed,
+            weights=self.weights or ("draws" if self.cov_ridge else "shrunk"),
+            precision=self.precision,
+            checked=self.checked and is_coded and is_exact,
+            last=self.draws,
         )()
 
     def limits(self) -> Limits:

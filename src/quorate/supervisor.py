@@ -95,14 +95,14 @@ class Supervisor:
         Where each chain stands, by worker, shards and chain: all that is needed to go on.
     """
 
-    def __init__(self, coordinator: Coordinator, limits: Limits | None = None) -> None:
+    def __init__(self, coordinator: Coordinator, dim: int, limits: Limits | None = None) -> None:
         self.coordinator = coordinator
+        self._dim = dim
         self.failure: WorkerFailed | None = None
         self.states: dict[Chain, dict[str, NDArray[np.generic]]] = {}
         self._limits = limits or Limits()
         n_workers = coordinator.scheme.allocation.n_workers
         self._workers = [_Worker() for _ in range(n_workers)]
-        self._shapes: dict[int, tuple[int, ...]] = {}
         self._reached: dict[Chain, int] = {}
         self._first_gaps: list[float] = []
         self._gaps: deque[float] = deque(maxlen=_RECENT)
@@ -159,7 +159,8 @@ class Supervisor:
         if block.first_draw + len(block.payload) == task.first_draw + task.n_draws:
             known.n_tasks -= 1
         self._note(block)
-        return [Keep(block), *self._ready(self.coordinator.handle(block), now)]
+        commands = self._ready(self.coordinator.handle(block), now)
+        return [Keep(block), *self._quarantine(now), *commands]
 
     def _what_is_wrong(self, block: Block) -> str:
         """Why a block cannot be taken; nothing if it can."""
@@ -168,9 +169,10 @@ class Supervisor:
         expected = self._reached.get(_chain(task), 0)
         if block.first_draw != expected or not 0 < len(payload) <= end - block.first_draw:
             return f"draws from {block.first_draw} came where {expected} was next"
-        shape = self._shapes.setdefault(len(task.shards), payload.shape[1:])
-        if payload.shape[1:] != shape:
-            return f"draws have shape {payload.shape[1:]}, where those of others have {shape}"
+        side = self.coordinator.scheme.worker_side
+        shapes = side.payload_shapes(len(task.shards), self._dim)
+        if payload.shape[1:] not in shapes:
+            return f"draws have shape {payload.shape[1:]}, where it should be {list(shapes)[-1]}"
         arrays = [payload, *block.extras.values()]
         if not all(np.all(np.isfinite(array)) for array in arrays):
             return f"draws of {named_shards(task.shards)} are not finite"
@@ -180,6 +182,15 @@ class Supervisor:
         chain = _chain(block.task)
         self._reached[chain] = block.first_draw + len(block.payload)
         self.states.setdefault(chain, {}).update(block.state)
+
+    def _quarantine(self, now: float) -> list[Command]:
+        """End workers that the scheme has found to send what is wrong."""
+        found = self.coordinator.scheme.quarantined.items()
+        commands: list[Command] = []
+        for k, why in found:
+            if self._workers[k].status != "retired":
+                commands += [Note(k, "quarantined", why), Kill(k), *self._retire(k, now)]
+        return commands
 
     def _heard(self, worker: _Worker, now: float) -> None:
         gap = now - worker.since
@@ -231,12 +242,15 @@ class Supervisor:
         worker.n_tasks = 0
         commands: list[Command] = [Note(k, what, details), Kill(k)]
         if worker.losses > limits.restarts or worker.failures >= limits.failures:
-            worker.status = "retired"
-            lost = self._ready(self.coordinator.handle(WorkerLost(k)), now)
-            return [*commands, Note(k, "retired", f"after {what} too often"), *lost]
+            commands.append(Note(k, "retired", f"{what} too often"))
+            return [*commands, *self._retire(k, now)]
         delay = min(limits.first_delay * 2.0 ** (worker.losses - 1), limits.longest_delay)
         worker.status, worker.restart_at = "waiting", now + delay
         return [*commands, *self._ready(self.coordinator.take_back(k), now)]
+
+    def _retire(self, k: int, now: float) -> list[Command]:
+        self._workers[k].status = "retired"
+        return self._ready(self.coordinator.handle(WorkerLost(k)), now)
 
     # ------------------------------------------------------------ time
 

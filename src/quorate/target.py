@@ -13,7 +13,7 @@ class Target:
 
     model: Model
     shard: Shard
-    n_shards: int
+    n_shards: float  # K; what the prior's logarithm is divided by
 
     @property
     def dim(self) -> int:

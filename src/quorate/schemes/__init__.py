@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from quorate.allocation import check_sizes
 from quorate.coding import make_code
+from quorate.combine.weights import shrunk_covariance
 from quorate.errors import require
 from quorate.linalg import check_ridge
 from quorate.pairing import check_pairing
@@ -15,7 +16,7 @@ from quorate.scheme import Scheme
 from quorate.schemes.adaptive import AdaptiveCMC
 from quorate.schemes.cmc import CMC
 from quorate.schemes.coded import CodedCMC
-from quorate.schemes.exact import Covariance, ExactCodedCMC
+from quorate.schemes.exact import ExactCodedCMC
 from quorate.schemes.grouped import GroupedCMC
 
 SCHEMES = ("cmc", "grouped", "coded", "adaptive")
@@ -37,11 +38,11 @@ def scheme_maker(
     gap: int | None = None,
     block_size: int = 1,
     seed: int = 0,
+    weights: str = "draws",
     precision: str = "estimated",
     checked: bool = False,
     floor: int | None = None,
     last: int | None = None,
-    covariance: Covariance | None = None,
 ) -> Callable[[], Scheme]:
     """A function that makes a new scheme for each run.
 
@@ -68,8 +69,10 @@ def scheme_maker(
         Of all that a scheme does at random.
     precision
         One of `PRECISIONS`, for C-CMC: whether ΣĈ⁻¹ is estimated, as in the paper, or decoded.
-    checked, floor, last, covariance
+    checked, floor, last
         Of C-CMC with exact precision; see `quorate.schemes.exact.ExactCodedCMC`.
+    weights
+        What Ĉ is estimated from, one of `quorate.ledger.WEIGHTS`; not for estimated precision.
     """
     require(scheme in SCHEMES, "scheme", scheme, f"choose one of {', '.join(SCHEMES)}")
     check_sizes(n_workers, redundancy)
@@ -83,9 +86,9 @@ def scheme_maker(
         gap is None or scheme == "adaptive", "gap", gap, "only the adaptive scheme has spare slots"
     )
     if scheme == "cmc":
-        return lambda: CMC(n_workers, cov_ridge, pairing, seed)
+        return lambda: CMC(n_workers, cov_ridge, pairing, seed, weights)
     if scheme == "grouped":
-        return lambda: GroupedCMC(n_workers, redundancy, cov_ridge, pairing, seed)
+        return lambda: GroupedCMC(n_workers, redundancy, cov_ridge, pairing, seed, weights)
     if scheme == "adaptive":
         return lambda: AdaptiveCMC(
             n_workers,
@@ -95,6 +98,7 @@ def scheme_maker(
             gap=gap,
             pairing=pairing,
             seed=seed,
+            weights=weights,
         )
     require(
         pairing == "paper", "pairing", pairing, "coded draws are sums, which cannot be paired again"
@@ -109,7 +113,7 @@ def scheme_maker(
             floor=floor,
             last=last,
             checked=checked,
-            covariance=covariance,
+            covariance=shrunk_covariance if weights == "shrunk" else None,
         )
     require(not checked, "checked", checked, "answers are checked with precision='exact' only")
     return lambda: CodedCMC(gradient_code, dim, cov_ridge, precision_ridge)

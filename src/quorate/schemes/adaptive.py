@@ -11,10 +11,9 @@ import numpy as np
 from quorate._types import Array
 from quorate.allocation import overlapping
 from quorate.errors import require
-from quorate.ledger import DrawCounts, Ledger
-from quorate.linalg import check_ridge
+from quorate.ledger import DrawCounts, Ledger, Merging
 from quorate.messages import Block, Task
-from quorate.pairing import check_pairing
+from quorate.scheme import NOBODY
 from quorate.schemes.cmc import SendDraws
 from quorate.streams import Purpose, Streams
 from quorate.tasks import DrawCounter
@@ -41,8 +40,8 @@ class AdaptiveCMC:
         Gives every worker a spare slot. Where the best that a worker can do is for a shard more
         than `gap` draws ahead of the one furthest behind of all, the latter is copied to its spare
         slot, in place of what was there, and worked on. None for no such slot.
-    pairing
-        How draws of shards make global draws, one of `quorate.pairing.PAIRINGS`.
+    pairing, weights
+        See `quorate.ledger.Merging`.
     seed
         Of the placement, of the order in which a worker sees shards equally far behind, and of
         the pairing.
@@ -58,17 +57,14 @@ class AdaptiveCMC:
         gap: int | None = None,
         pairing: str = "all",
         seed: int = 0,
+        weights: str = "draws",
     ) -> None:
-        check_ridge("cov_ridge", cov_ridge)
-        check_pairing(pairing)
         require(block_size >= 1, "block_size", block_size, "a block has at least one draw")
         require(gap is None or gap >= 0, "gap", gap, "use None for no spare slot, or 0 or more")
-        self.cov_ridge = cov_ridge
-        self.pairing = pairing
-        self.seed = seed
         # Data allocation: r shards each, so that workers are linked by the shards they share
         self.allocation = overlapping(n_workers, redundancy, seed)
-        self.ledger = Ledger([(shard,) for shard in range(n_workers)])
+        shards = [(shard,) for shard in range(n_workers)]
+        self.ledger = Ledger(shards, Merging(cov_ridge, pairing, seed, weights))
         self._block_size = block_size
         self._gap = gap
         self._counter = DrawCounter(n_workers)
@@ -78,6 +74,7 @@ class AdaptiveCMC:
     # At worker k: send each block as soon as it is there
 
     worker_side = SendDraws()
+    quarantined = NOBODY
 
     def chain_of(self, worker: int, shard: int) -> int:
         """Independent: its rank among the holders; others have chains of their own beyond."""
@@ -127,26 +124,31 @@ class AdaptiveCMC:
         task = block.task
         shard = task.shards[0]
         self._counter.received(task.worker, shard, len(block.payload))
-        return self.ledger.add(shard, block.payload, task.chain)
+        return self.ledger.add(shard, block.payload, task.chain, block.extras)
 
     def take_back(self, worker: int) -> None:
         self._counter.take_back(worker)
 
     def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
         """With a spare slot, anybody left can do everything."""
+        return not self._out_of_reach(n_draws, alive)
+
+    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+        return self.ledger.exclude(self._out_of_reach(n_draws, alive))
+
+    def _out_of_reach(self, n_draws: int, alive: Collection[int]) -> list[int]:
         if self._gap is not None and alive:
-            return True
-        return all(
-            n >= n_draws or any(worker in alive for worker in self.allocation.holders_of(shard))
-            for shard, n in enumerate(self.ledger.n_received)
-        )
+            return []
+        lacking = [s for s in self.ledger.included if self.ledger.n_received[s] < n_draws]
+        holders = self.allocation.holders_of
+        return [s for s in lacking if not any(k in alive for k in holders(s))]
 
     def global_draws(self) -> Array:
         """Eq. (10), with Ĉ_s(t) from all draws received of shard s by now."""
-        return self.ledger.consensus(self.cov_ridge, self.pairing, self.seed)
+        return self.ledger.consensus()
 
     def draw_counts(self) -> DrawCounts:
-        return self.ledger.draw_counts(self.pairing)
+        return self.ledger.draw_counts()
 
 
 def _shuffled(held: Collection[tuple[int, ...]], streams: Streams) -> list[list[int]]:

@@ -9,26 +9,28 @@ import numpy as np
 
 from quorate._types import Array, CodedArray
 from quorate.allocation import one_to_one
-from quorate.fit import Fit
-from quorate.ledger import DrawCounts, Ledger
-from quorate.linalg import check_ridge
+from quorate.fit import Fit, as_arrays
+from quorate.ledger import DrawCounts, Ledger, Merging
 from quorate.messages import NOTHING, Arrays, Block, Task
-from quorate.pairing import check_pairing
-from quorate.scheme import Processed
+from quorate.scheme import NOBODY, Processed
 from quorate.tasks import BatchCounter
 
 
 class SendDraws:
-    """At worker k, lines 6-9: send the draws as they are."""
+    """At worker k, lines 6-9: send the draws as they are; with the first, what warm-up found."""
 
     def start(self, fits: Sequence[Fit | None]) -> Arrays:
-        return NOTHING
+        """The fits, which are not sent yet."""
+        return as_arrays(fits)
 
     def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
-        return Processed(draws), state
+        return Processed(draws, once={0: state} if state else {}), NOTHING
 
     def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
-        return np.swapaxes(processed.vectors, 0, 1), NOTHING
+        return np.swapaxes(processed.vectors, 0, 1), processed.once.get(0, NOTHING)
+
+    def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
+        return [(n_shards, dim)]
 
 
 class CMC:
@@ -40,27 +42,27 @@ class CMC:
         K.
     cov_ridge
         σ² of eq. (7b).
-    pairing, seed
-        How draws of shards make global draws, one of `quorate.pairing.PAIRINGS`, and by which
-        randomness.
+    pairing, seed, weights
+        See `quorate.ledger.Merging`.
     """
 
     def __init__(
-        self, n_workers: int, cov_ridge: float, pairing: str = "paper", seed: int = 0
+        self,
+        n_workers: int,
+        cov_ridge: float,
+        pairing: str = "paper",
+        seed: int = 0,
+        weights: str = "draws",
     ) -> None:
-        check_ridge("cov_ridge", cov_ridge)
-        check_pairing(pairing)
-        self.cov_ridge = cov_ridge
-        self.pairing = pairing
-        self.seed = seed
         # Data allocation: shard k to worker k
         self.allocation = one_to_one(n_workers)
-        self.ledger = Ledger(self.allocation.held)
+        self.ledger = Ledger(self.allocation.held, Merging(cov_ridge, pairing, seed, weights))
         self._batches = BatchCounter(self.allocation)
 
     # At worker k: send the l-th draw as soon as it is there
 
     worker_side = SendDraws()
+    quarantined = NOBODY
 
     def chain_of(self, worker: int, shard: int) -> int:
         return 0
@@ -72,18 +74,24 @@ class CMC:
 
     def receive(self, block: Block) -> int:
         self._batches.n_received[block.task.worker] += len(block.payload)
-        return self.ledger.add(block.task.worker, block.payload)
+        return self.ledger.add(block.task.worker, block.payload, extras=block.extras)
 
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)
 
     def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
-        received = enumerate(self.ledger.n_received)
-        return all(worker in alive or n >= n_draws for worker, n in received)
+        return not self._out_of_reach(n_draws, alive)
+
+    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+        return self.ledger.exclude(self._out_of_reach(n_draws, alive))
+
+    def _out_of_reach(self, n_draws: int, alive: Collection[int]) -> list[int]:
+        n_received = self.ledger.n_received
+        return [k for k in self.ledger.included if k not in alive and n_received[k] < n_draws]
 
     def global_draws(self) -> Array:
         """Eq. (8), with Ĉ_k(t) of eq. (7) from all L_k(t) draws received by now."""
-        return self.ledger.consensus(self.cov_ridge, self.pairing, self.seed)
+        return self.ledger.consensus()
 
     def draw_counts(self) -> DrawCounts:
-        return self.ledger.draw_counts(self.pairing)
+        return self.ledger.draw_counts()

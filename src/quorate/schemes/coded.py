@@ -17,7 +17,7 @@ from quorate.ledger import DrawCounts
 from quorate.linalg import add_ridge, check_ridge, spd_solve
 from quorate.messages import NOTHING, Arrays, Block, Task
 from quorate.moments import Moments, running_covariances
-from quorate.scheme import Processed
+from quorate.scheme import NOBODY, Processed
 from quorate.tasks import BatchCounter
 
 
@@ -45,6 +45,9 @@ class SendCoded:
         n_held, n, width = processed.vectors.shape
         coded = self.code.coefficients[worker] @ processed.vectors.reshape(n_held, n * width)
         return np.asarray(coded.reshape(n, width)), NOTHING
+
+    def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
+        return [self.code.pack(np.zeros(dim)).shape]
 
 
 class CodedCMC:
@@ -84,6 +87,8 @@ class CodedCMC:
         self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
         self._needed = [cell.needed for _, cell in code.cells]
         self._batches = BatchCounter(self.allocation)
+
+    quarantined = NOBODY
 
     # At worker k
 
@@ -147,6 +152,10 @@ class CodedCMC:
         self._decoded.append(vector @ np.concatenate(self._payloads[draw]))
         self._payloads[draw].clear()
         self._n_answers_used += int(np.count_nonzero(vector))
+
+    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+        """Nothing: a coded sum has all shards in it, or cannot be decoded."""
+        return self.n_complete
 
     def global_draws(self) -> Array:
         """θ^l = (σ²I + D̂^l)⁻¹ φ^l, where D̂^l of eq. (14) knows the first l of φ.

@@ -21,7 +21,7 @@ from quorate.allocation import allocation_of
 from quorate.answers import Answers
 from quorate.coding import GradientCode
 from quorate.errors import SingularCovarianceError, require
-from quorate.fit import Fit
+from quorate.fit import Fit, as_arrays, fits_among
 from quorate.ledger import DrawCounts
 from quorate.linalg import check_ridge, spd_inverse, spd_solve
 from quorate.messages import Arrays, Block, Task
@@ -108,10 +108,8 @@ class SendExact:
 
     def start(self, fits: Sequence[Fit | None]) -> Arrays:
         """The fits, where there are any."""
-        state = {"count": np.array(0), "fitted": np.array([fit is not None for fit in fits])}
-        known = {s: fit for s, fit in enumerate(fits) if fit is not None}
-        modes = {f"mode@{s}": fit.mode for s, fit in known.items()}
-        return {**state, **modes, **{f"fit@{s}": fit.covariance for s, fit in known.items()}}
+        fitted = np.array([fit is not None for fit in fits])
+        return {"count": np.array(0), "fitted": fitted, **as_arrays(fits)}
 
     def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
         """Ĉ_s⁻¹ θ_s^l, where Ĉ_s is that of the last checkpoint at or before l; 0 if there is none.
@@ -150,14 +148,14 @@ class SendExact:
                 extras[f"{name}@{draw + 1}"] = sent
         return payload, extras
 
+    def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
+        """Of width 0 as long as there is no checkpoint."""
+        return [(0,), self.code.pack(np.zeros(dim)).shape]
+
     def _precisions(self, past: Array, state: Arrays) -> Array:
-        fitted = state["fitted"].tolist()
-        fits = [
-            Fit(state[f"mode@{s}"], state[f"fit@{s}"]) if known else None
-            for s, known in enumerate(fitted)
-        ]
+        fits = fits_among(state, range(len(past)))
         moments = [Moments.of(np.ascontiguousarray(shard)) for shard in past]
-        covs = np.array([self.covariance(*pair) for pair in zip(moments, fits, strict=True)])
+        covs = np.array([self.covariance(of, fits.get(s)) for s, of in enumerate(moments)])
         sds = np.sqrt(np.diagonal(covs, axis1=-2, axis2=-1))
         if not (sds > 0).all():
             raise SingularCovarianceError
@@ -412,6 +410,10 @@ class ExactCodedCMC:
         width = len(self.code.pack(np.zeros(n_entries)))
         again = total[width:].reshape(self._checkpoint, -1)
         return self.code.unpack(total[:width], n_entries), self.code.unpack(again, self.dim)
+
+    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+        """Nothing: a coded sum has all shards in it, or cannot be decoded."""
+        return self.n_complete
 
     def global_draws(self) -> Array:
         """θ^l = (ΣĈ_s⁻¹)⁻¹ φ^l: weights that sum to I, the newest for all draws."""

@@ -8,10 +8,9 @@ from collections.abc import Collection
 
 from quorate._types import Array
 from quorate.allocation import groups, worker_groups
-from quorate.ledger import DrawCounts, Ledger
-from quorate.linalg import check_ridge
+from quorate.ledger import DrawCounts, Ledger, Merging
 from quorate.messages import Block, Task
-from quorate.pairing import check_pairing
+from quorate.scheme import NOBODY
 from quorate.schemes.cmc import SendDraws
 from quorate.tasks import BatchCounter
 
@@ -27,9 +26,8 @@ class GroupedCMC:
         r, the size of a group. Where it does not divide K the last group is smaller.
     cov_ridge
         σ² of eq. (9b).
-    pairing, seed
-        How draws of shards make global draws, one of `quorate.pairing.PAIRINGS`, and by which
-        randomness.
+    pairing, seed, weights
+        See `quorate.ledger.Merging`.
     """
 
     def __init__(
@@ -39,22 +37,19 @@ class GroupedCMC:
         cov_ridge: float,
         pairing: str = "paper",
         seed: int = 0,
+        weights: str = "draws",
     ) -> None:
-        check_ridge("cov_ridge", cov_ridge)
-        check_pairing(pairing)
-        self.cov_ridge = cov_ridge
-        self.pairing = pairing
-        self.seed = seed
         # Data allocation: all shards of a group to all its workers
         self.allocation = groups(n_workers, redundancy)
         self.worker_groups = worker_groups(n_workers, redundancy)
-        self.ledger = Ledger(self.worker_groups)
+        self.ledger = Ledger(self.worker_groups, Merging(cov_ridge, pairing, seed, weights))
         self._redundancy = redundancy
         self._batches = BatchCounter(self.allocation)
 
     # At the group of workers: the l-th batch is the l-th that any member completes
 
     worker_side = SendDraws()
+    quarantined = NOBODY
 
     def chain_of(self, worker: int, shard: int) -> int:
         """Independent within a group. The first member draws what CMC's worker would."""
@@ -81,18 +76,25 @@ class GroupedCMC:
     def receive(self, block: Block) -> int:
         worker = block.task.worker
         self._batches.n_received[worker] += len(block.payload)
-        return self.ledger.add(self.group_of(worker), block.payload, block.task.chain)
+        group = self.group_of(worker)
+        return self.ledger.add(group, block.payload, block.task.chain, block.extras)
 
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)
 
     def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
-        received = zip(self.worker_groups, self.ledger.n_received, strict=True)
-        return all(n >= n_draws or any(k in alive for k in members) for members, n in received)
+        return not self._out_of_reach(n_draws, alive)
+
+    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+        return self.ledger.exclude(self._out_of_reach(n_draws, alive))
+
+    def _out_of_reach(self, n_draws: int, alive: Collection[int]) -> list[int]:
+        lacking = [g for g in self.ledger.included if self.ledger.n_received[g] < n_draws]
+        return [g for g in lacking if not any(k in alive for k in self.worker_groups[g])]
 
     def global_draws(self) -> Array:
         """Eq. (10), with Ĉ_s(t) of eq. (9) from all batches received of its group by now."""
-        return self.ledger.consensus(self.cov_ridge, self.pairing, self.seed)
+        return self.ledger.consensus()
 
     def draw_counts(self) -> DrawCounts:
-        return self.ledger.draw_counts(self.pairing)
+        return self.ledger.draw_counts()
