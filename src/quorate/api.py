@@ -44,6 +44,7 @@ def sample(
     thin: int = 1,
     engine: str = "process",
     processes: int | None = None,
+    ray_address: str | None = None,
     max_time: float | None = None,
     target_ess: float | None = None,
     run_dir: str | Path | None = None,
@@ -79,9 +80,10 @@ def sample(
         Global draws to get.
     sampler, thin
         One of `quorate.samplers`, or one of your own, and how many of its steps make a draw.
-    engine, processes
-        Where workers live. Fewer processes than workers: they share them. More: the others stand
-        by for those that are lost.
+    engine, processes, ray_address
+        Where workers live: `process`, of this machine, or `ray`. Fewer processes than workers: they
+        share them. More: the others stand by for those that are lost. With Ray a cluster is
+        started on this machine unless the address of one is given.
     max_time, target_ess
         Seconds after which to stop; effective draws of every parameter that are enough.
     run_dir
@@ -117,6 +119,7 @@ def sample(
         slow=slow,
         dead=dead,
         straggle=straggle,
+        ray_address=ray_address,
     )
     rows = {"by": by, "columns": columns, "transform": transform}
     with _new_run(model, data, make_sampler(sampler, thin), settings, run_dir, rows) as run:
@@ -221,6 +224,7 @@ def _new_run(
     _check_model(model)
     settings.make_scheme(model.dim)  # what is wrong with it is said before rows are read
     settings.handicaps()
+    settings.check_engine()
     things = packed({"model": model, "sampler": sampler})
     stopping = Stopping(settings.max_time, settings.target_ess)
     with stopping.on_signals(), _folder(run_dir) as folder:

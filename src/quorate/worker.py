@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from quorate._types import Array, CodedArray
 from quorate.errors import require
 from quorate.messages import Arrays, Block, Task
-from quorate.model import Model
+from quorate.model import Model, Shard
 from quorate.sampler import Sampler, State
 from quorate.samplers import fit_of
 from quorate.scheme import WorkerSide
-from quorate.shards import ShardSet
 from quorate.streams import ChainStream, Purpose, Streams
 from quorate.target import Target
 
@@ -64,12 +63,19 @@ class Job:
     seed: int
 
 
+class ShardSource(Protocol):
+    """Where a worker finds its shards."""
+
+    def shard(self, number: int) -> Shard:
+        """The rows of shard `number`."""
+
+
 class Chains:
     """The chains of the shards that one process holds."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, shards: ShardSource) -> None:
         self._job = job
-        self._shards = ShardSet.open(job.shard_folder)
+        self._shards = shards
         self.at_work_on: int | None = None  # a shard, for errors to name
         self._targets: dict[int, Target] = {}
         self._states: dict[tuple[int, int], State] = {}
@@ -104,10 +110,10 @@ class Chains:
 class Worker:
     """Performs tasks block by block, for one worker or for several that share the process."""
 
-    def __init__(self, job: Job, handicaps: Mapping[int, Handicap]) -> None:
+    def __init__(self, job: Job, handicaps: Mapping[int, Handicap], shards: ShardSource) -> None:
         self._job = job
         self._handicaps = handicaps
-        self.chains = Chains(job)
+        self.chains = Chains(job, shards)
         self._streams = Streams(job.seed)
         self._side_states: dict[_Key, Arrays] = {}
         self._sent: dict[_Key, dict[str, NDArray[Any]]] = {}
