@@ -16,6 +16,7 @@ import pytest
 
 import quorate
 import quorate.run
+from quorate.allocation import groups
 from quorate.engines.ray import RayEngine
 from quorate.engines.ray_host import Host
 from quorate.engines.service import setup_frame, task_frame
@@ -36,7 +37,7 @@ TESTS = str(Path(__file__).parent)
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes, which are both this machine; the second can be taken away."""
+    """Two nodes, which are both this machine; the second is taken away in the end."""
     surroundings = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": "0" * 64,
@@ -48,17 +49,37 @@ def cluster():
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 
-        options = {"include_dashboard": False, "node_ip_address": "127.0.0.1"}
+        soon = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
+        options = {
+            "include_dashboard": False,
+            "node_ip_address": "127.0.0.1",
+            "_system_config": soon,  # a node that is gone is to be known to be
+        }
         cluster = Cluster(initialize_head=True, head_node_args=options)
+        cluster.add_node(node_ip_address="127.0.0.1")
+        wait_until_known(cluster)
         yield cluster
         cluster.shutdown()
 
 
-@pytest.fixture
-def two_nodes(cluster):
-    if not cluster.worker_nodes:
-        cluster.add_node(node_ip_address="127.0.0.1")
-    return cluster
+def wait_until_known(cluster):
+    """To the part of Ray that decides where actors go, which learns of nodes last."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def unknown(node):
+        there = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+        task = ray.remote(num_cpus=0)(lambda: None).options(scheduling_strategy=there)
+        try:
+            ray.get(task.remote())
+        except ray.exceptions.TaskUnschedulableError:
+            return True
+        return False
+
+    ray.init(cluster.address, log_to_driver=False, configure_logging=False)
+    while any(unknown(node) for node in cluster.list_all_nodes()):
+        pass
+    ray.shutdown()
 
 
 @pytest.fixture
@@ -88,20 +109,25 @@ def engine(monkeypatch):
     return Watched
 
 
+def job_of(model, shards):
+    side, n = CMC(shards.n_shards, 0.0).worker_side, shards.n_shards
+    return Job(model, make_sampler("ellipse", 1), side, str(shards.folder), n, 0)
+
+
 def sample(rows, folder, model=None, **options):
-    options = {"workers": 4, "draws": 300, "scheme": "cmc", "progress": False, **options}
+    options = {"workers": 2, "draws": 300, "scheme": "cmc", "progress": False, **options}
     model = model or MeanModel()
     return quorate.sample(model, rows, run_dir=folder, sampler="ellipse", **options)
 
 
-def nodes_of(engine):
-    """Where the actors are, by worker."""
+def homes_of(engine):
+    """The node and the process of every actor that is there, by worker."""
     import ray
 
-    def node(host):
-        return ray.get_runtime_context().get_node_id()
+    def home(host):
+        return ray.get_runtime_context().get_node_id(), os.getpid()
 
-    calls = {k: actor.handle.__ray_call__.remote(node) for k, actor in engine._actors.items()}
+    calls = {k: actor.handle.__ray_call__.remote(home) for k, actor in engine._actors.items()}
     return {k: ray.get(call) for k, call in calls.items()}
 
 
@@ -120,33 +146,20 @@ def test_an_actor_that_is_killed_comes_back(cluster, rows, tmp_path, engine):
     engine.act = lambda engine: engine._ray.kill(engine._actors[1].handle)
     result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
     assert result.stopped == "done"
-    assert [note.what for note in result.timeline.notes] == ["lost", "restarted"]
+    assert [note.what for _, note in result.timeline.notes] == ["lost", "restarted"]
     undisturbed = sample(rows, tmp_path / "process")
     np.testing.assert_array_equal(result.unconstrained, undisturbed.unconstrained)
 
 
-@pytest.mark.parametrize("scheme", ["cmc", "grouped"])
-def test_a_node_that_is_lost_is_done_without(scheme, two_nodes, rows, tmp_path, engine):
-    (node,) = two_nodes.worker_nodes
-    homes = {}
-
-    def remove(engine):
-        homes.update(nodes_of(engine))
-        two_nodes.remove_node(node, allow_graceful=False)
-
-    engine.is_time = lambda engine, worker: engine.placed[worker] == node.node_id
-    engine.act = remove
-    options = {"engine": "ray", "ray_address": two_nodes.address, "scheme": scheme}
-    result = sample(rows, tmp_path / "ray", **options)
-    assert result.stopped == "done"
-    assert "lost" in [note.what for note in result.timeline.notes]
-    assert len(set(homes.values())) == 2
-    if scheme == "cmc":
-        undisturbed = sample(rows, tmp_path / "process")
-        np.testing.assert_array_equal(result.unconstrained, undisturbed.unconstrained)
-    else:  # 0 and 1 hold the same shards, and so do 2 and 3
-        assert homes[0] != homes[1]
-        assert homes[2] != homes[3]
+def test_holders_of_a_shard_live_on_different_nodes(cluster, rows, tmp_path):
+    shards = write_shards(rows, 4, tmp_path / "shards")
+    with RayEngine(job_of(MeanModel(), shards), groups(4, 2).held, cluster.address) as engine:
+        for worker in range(4):
+            engine.start(worker, 0)
+        nodes = {worker: node for worker, (node, _) in homes_of(engine).items()}
+    assert nodes == engine.placed
+    assert nodes[0] != nodes[1]
+    assert nodes[2] != nodes[3]
 
 
 def test_rows_that_a_node_does_not_see_are_delivered(cluster, rows, tmp_path, engine, monkeypatch):
@@ -160,20 +173,37 @@ def test_rows_that_a_node_does_not_see_are_delivered(cluster, rows, tmp_path, en
         return replace(there, fingerprints=("another",) * there.n_shards)
 
     monkeypatch.setattr("quorate.engines.ray.ShardSet", SimpleNamespace(open=elsewhere))
-    options = {"workers": 2, "draws": 50}
-    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address, **options)
+    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
     assert was_delivered == [True]
-    expected = sample(rows, tmp_path / "process", **options)
+    expected = sample(rows, tmp_path / "process")
     np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
 
 
 def test_what_user_code_raises_is_told(cluster, rows, tmp_path):
-    options = {"engine": "ray", "ray_address": cluster.address, "workers": 2}
+    options = {"engine": "ray", "ray_address": cluster.address}
     with pytest.raises(WorkerFailedError, match="a row that cannot be") as caught:
         sample(rows, tmp_path / "run", BrokenModel(), **options)
     assert "ZeroDivisionError" in caught.value.traceback
     folder = tmp_path / "run" / "shards"
     assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
+
+
+def test_a_node_that_is_lost_is_done_without(cluster, rows, tmp_path, engine):
+    (node,) = cluster.worker_nodes
+
+    def remove(engine):
+        for home, pid in homes_of(engine).values():
+            if home == node.node_id:
+                os.kill(pid, signal.SIGKILL)  # as they go with a machine, if not by themselves
+        cluster.remove_node(node, allow_graceful=False)
+
+    engine.is_time = lambda engine, worker: engine.placed[worker] == node.node_id
+    engine.act = remove
+    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
+    assert result.stopped == "done"
+    assert "lost" in [note.what for _, note in result.timeline.notes]
+    undisturbed = sample(rows, tmp_path / "process")
+    np.testing.assert_array_equal(result.unconstrained, undisturbed.unconstrained)
 
 
 # ---------------------------------------------------------------- a cluster of our own
@@ -275,11 +305,11 @@ def test_a_listener_on_all_addresses_would_be_seen():
 
 def test_an_actor_asks_for_rows_and_goes_mute_when_code_raises(rows, tmp_path):
     shards = write_shards(rows, 2, tmp_path / "shards")
-    side = CMC(2, 0.0).worker_side
-    job = Job(BrokenModel(), make_sampler("ellipse", 1), side, str(shards.folder), 2, 0)
     host = Host("another fingerprint")
     ready = packed_frame(Frame("host", {"worker": 0, "attempt": 0}))
-    answer = frames_in(host.turn(packed_frame(setup_frame(job, {})), ready))
+    answer = frames_in(
+        host.turn(packed_frame(setup_frame(job_of(BrokenModel(), shards), {})), ready)
+    )
     assert [frame.kind for frame in answer] == ["lacking", "ready"]
     (broken,) = [s for s in range(2) if 7 in shards.shard(s)["row"]]
     host.deliver(broken, dict(shards.shard(broken)))

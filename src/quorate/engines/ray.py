@@ -132,9 +132,12 @@ class RayEngine:
         self._cluster.close()
 
     def _new_host(self, node: str) -> Any:
-        """An actor that takes no core for itself: there may be more workers than cores."""
+        """An actor that takes no core for itself: there may be more workers than cores.
+
+        It takes one byte of memory, as those that take nothing at all are put anywhere by Ray.
+        """
         strategies = import_module("ray.util.scheduling_strategies")
-        actor_class = self._ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(Host)
+        actor_class = self._ray.remote(num_cpus=0, memory=1, max_restarts=0)(Host)
         where = strategies.NodeAffinitySchedulingStrategy(node, soft=True)
         options = {"scheduling_strategy": where, "runtime_env": {"env_vars": environment()}}
         return actor_class.options(**options).remote(self._shards.fingerprint)
@@ -176,4 +179,6 @@ class RayEngine:
 
 
 def _epitaph(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    """What Ray says of the end of an actor, without its numbers."""
+    lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
+    return " ".join(" ".join(lines).split())
