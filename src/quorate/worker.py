@@ -180,5 +180,6 @@ class Worker:
         handicap, n_blocks = self._handicaps.get(worker, Handicap()), self._n_blocks[worker]
         if n_blocks == handicap.dies_after:
             os._exit(137)
-        uniform = self._streams.uniforms(Purpose.TIMES, [(worker, 0)], n_blocks, 1, 1)[0, 0, 0]
-        time.sleep(handicap.seconds(spent, float(uniform)))
+        if handicap.factor > 1 or handicap.tail_index is not None:
+            times = self._streams.uniforms(Purpose.TIMES, [(worker, 0)], n_blocks, 1, 1)
+            time.sleep(handicap.seconds(spent, float(times[0, 0, 0])))
