@@ -179,6 +179,14 @@ def test_rows_that_a_node_does_not_see_are_delivered(cluster, rows, tmp_path, en
     np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
 
 
+def test_a_run_on_ray_is_gone_on_with_by_processes(cluster, rows, tmp_path):
+    folder, options = tmp_path / "run", {"engine": "ray", "ray_address": cluster.address}
+    sample(rows, folder, draws=20, **options)
+    result = quorate.resume(folder, draws=300, engine="process", progress=False)
+    expected = sample(rows, tmp_path / "process")
+    np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
+
+
 def test_what_user_code_raises_is_told(cluster, rows, tmp_path):
     options = {"engine": "ray", "ray_address": cluster.address}
     with pytest.raises(WorkerFailedError, match="a row that cannot be") as caught:

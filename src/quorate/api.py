@@ -162,7 +162,9 @@ def resume(
     *,
     draws: int | None = None,
     seed: int | None = None,
+    engine: str | None = None,
     processes: int | None = None,
+    ray_address: str | None = None,
     max_time: float | None = None,
     target_ess: float | None = None,
     progress: bool | Listener = True,
@@ -181,7 +183,9 @@ def resume(
         More of them than were asked for before, if wanted.
     seed
         To be sure: has to be that of the run.
-    processes, max_time, target_ess, progress, on_lost_shard
+    engine, ray_address, on_lost_shard
+        As for `sample`, from now on; what they were before, if not given.
+    processes, max_time, target_ess, progress
         As for `sample`, from now on.
     """
     folder = Path(run_dir)
@@ -192,12 +196,15 @@ def resume(
         settings = replace(
             before,
             draws=before.draws if draws is None else draws,
+            engine=engine or before.engine,
             processes=processes,
+            ray_address=ray_address or (None if engine else before.ray_address),
             max_time=max_time,
             target_ess=target_ess,
             on_lost_shard=on_lost_shard or before.on_lost_shard,
             **_AS_THEY_ARE,
         )
+        settings.check_engine()
         things = unpacked((folder / _JOB).read_bytes())
         if model is not None:
             _check_same_model(model, kept)

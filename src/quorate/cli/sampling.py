@@ -91,6 +91,8 @@ def sample_command(
 @click.command("resume")
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 @click.option("--draws", type=int, metavar="L", help="More than were asked for before.")
+@click.option("--engine", metavar="|".join(ENGINES), help="[default: as before]")
+@click.option("--ray-address", metavar="HOST:PORT", help="[default: as before]")
 @click.option("--processes", type=int, metavar="N", help="Fewer or more than workers.")
 @click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this time.")
 @click.option("--target-ess", type=float, metavar="N", help="Stop at so many effective draws.")
