@@ -37,7 +37,7 @@ class Zeros:
     name = "zeros"
     determinism = "exact"
 
-    def warm_up(self, target, stream):  # noqa: ANN001, ANN201
+    def warm_up(self, target, stream):
         import quorate.worker
 
         self.clock = 0.0
@@ -45,11 +45,11 @@ class Zeros:
         quorate.worker.time = clock
         return {"index": np.array(0), "position": np.zeros(DIM)}
 
-    def draw(self, target, state, stream, n):  # noqa: ANN001, ANN201
+    def draw(self, target, state, stream, n):
         self.clock = n / 1000
         return np.zeros((n, DIM)), {"index": state["index"] + n, "position": np.zeros(DIM)}
 
-    def read_clock(self):  # noqa: ANN201
+    def read_clock(self):
         """What was spent, once."""
         spent, self.clock = self.clock, 0.0
         return spent
@@ -69,8 +69,8 @@ def flood(engine: str, workers: int, n_blocks: int) -> None:
             begun = None
             for n_draws in run.steps(lambda _: None):
                 if begun is None and n_draws >= settings.draws // 10:
-                    begun = time.process_time(), time.monotonic(), len(run.timeline.block_times)
-            cpu, wall, n_before = begun
+                    begun = time.process_time(), len(run.timeline.block_times)
+            cpu, n_before = begun
             n = len(run.timeline.block_times) - n_before
             per_block = 1e3 * (time.process_time() - cpu) / n
             rate = n / (run.timeline.block_times[-1] - run.timeline.block_times[n_before])

@@ -20,6 +20,7 @@ from quorate.model import Model, Shard
 from quorate.sampler import Sampler, State
 from quorate.samplers import fit_of
 from quorate.scheme import WorkerSide
+from quorate.shards import ShardSet
 from quorate.streams import ChainStream, Purpose, Streams
 from quorate.target import Target
 
@@ -110,10 +111,12 @@ class Chains:
 class Worker:
     """Performs tasks block by block, for one worker or for several that share the process."""
 
-    def __init__(self, job: Job, handicaps: Mapping[int, Handicap], shards: ShardSource) -> None:
+    def __init__(
+        self, job: Job, handicaps: Mapping[int, Handicap], shards: ShardSource | None = None
+    ) -> None:
         self._job = job
         self._handicaps = handicaps
-        self.chains = Chains(job, shards)
+        self.chains = Chains(job, shards or ShardSet.open(job.shard_folder))
         self._streams = Streams(job.seed)
         self._side_states: dict[_Key, Arrays] = {}
         self._sent: dict[_Key, dict[str, NDArray[Any]]] = {}
