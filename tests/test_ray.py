@@ -131,9 +131,13 @@ def homes_of(engine):
     return {k: ray.get(call) for k, call in calls.items()}
 
 
-@pytest.mark.parametrize("scheme", ["cmc"])
-def test_the_draws_are_those_of_processes(scheme, cluster, rows, tmp_path, seed):
-    options = {"scheme": scheme, "seed": seed}
+@pytest.mark.parametrize(
+    "options",
+    [{"scheme": "cmc"}, {"scheme": "coded", "cov_ridge": 1e-4, "precision_ridge": 1.0}],
+    ids=["cmc", "coded"],
+)
+def test_the_draws_are_those_of_processes(options, cluster, rows, tmp_path, seed):
+    options = {**options, "seed": seed}
     of_processes = sample(rows, tmp_path / "process", **options)
     options |= {"engine": "ray", "ray_address": cluster.address}
     of_actors = sample(rows, tmp_path / "ray", **options)
