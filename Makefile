@@ -13,7 +13,7 @@ flights: .venv/.flights
 	$(BIN)/python examples/flights.py
 
 test: .venv/.installed
-	$(BIN)/python -m pytest -n auto --seed $(SEED)
+	$(BIN)/python -m pytest -n auto --dist loadgroup --seed $(SEED)
 
 lint: .venv/.installed
 	$(BIN)/ruff check
@@ -28,6 +28,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/coded_exact.py
 	$(BIN)/python benchmarks/shards_out_of_core.py
 	$(BIN)/python benchmarks/journal.py
+	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/merging.py
 	$(BIN)/python benchmarks/flights_to_ess.py
 

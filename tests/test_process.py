@@ -142,7 +142,8 @@ def test_enough_is_enough(rows, tmp_path):
 def test_what_user_code_prints_goes_to_a_log(rows, tmp_path):
     result = sample(rows, tmp_path, TalkativeModel(), workers=2, draws=50)
     assert result.stopped == "done"
-    assert b"hello" in (tmp_path / "run" / "logs" / "process-0.log").read_bytes()
+    logs = (tmp_path / "run" / "logs").glob("process-*.log")
+    assert any(b"hello" in log.read_bytes() for log in logs)  # the other may have had no turn
 
 
 def test_what_user_code_raises_is_told(rows, tmp_path):

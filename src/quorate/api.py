@@ -45,6 +45,7 @@ def sample(
     thin: int = 1,
     engine: str = "process",
     processes: int | None = None,
+    ray_address: str | None = None,
     max_time: float | None = None,
     target_ess: float | None = None,
     run_dir: str | Path | None = None,
@@ -85,9 +86,10 @@ def sample(
         Global draws to get.
     sampler, thin
         One of `quorate.samplers`, or one of your own, and how many of its steps make a draw.
-    engine, processes
-        Where workers live. Fewer processes than workers: they share them. More: the others stand
-        by for those that are lost.
+    engine, processes, ray_address
+        Where workers live: `process`, of this machine, or `ray`. Fewer processes than workers: they
+        share them. More: the others stand by for those that are lost. With Ray a cluster is
+        started on this machine unless the address of one is given.
     max_time, target_ess
         Seconds after which to stop; effective draws of every parameter that are enough.
     run_dir
@@ -129,6 +131,7 @@ def sample(
         slow=slow,
         dead=dead,
         straggle=straggle,
+        ray_address=ray_address,
     )
     rows = {"by": by, "columns": columns, "transform": transform}
     with _new_run(model, data, make_sampler(sampler, thin), settings, run_dir, rows) as run:
@@ -171,7 +174,9 @@ def resume(
     *,
     draws: int | None = None,
     seed: int | None = None,
+    engine: str | None = None,
     processes: int | None = None,
+    ray_address: str | None = None,
     max_time: float | None = None,
     target_ess: float | None = None,
     progress: bool | Listener = True,
@@ -190,7 +195,9 @@ def resume(
         More of them than were asked for before, if wanted.
     seed
         To be sure: has to be that of the run.
-    processes, max_time, target_ess, progress, on_lost_shard
+    engine, ray_address, on_lost_shard
+        As for `sample`, from now on; what they were before, if not given.
+    processes, max_time, target_ess, progress
         As for `sample`, from now on.
     """
     folder = Path(run_dir)
@@ -201,12 +208,15 @@ def resume(
         settings = replace(
             before,
             draws=before.draws if draws is None else draws,
+            engine=engine or before.engine,
             processes=processes,
+            ray_address=ray_address or (None if engine else before.ray_address),
             max_time=max_time,
             target_ess=target_ess,
             on_lost_shard=on_lost_shard or before.on_lost_shard,
             **_AS_THEY_ARE,
         )
+        settings.check_engine()
         things = unpacked((folder / _JOB).read_bytes())
         if model is not None:
             _check_same_model(model, kept)
@@ -235,6 +245,7 @@ def _new_run(
     settings.handicaps()
     if settings.scheme == "coded":
         check_determinism(sampler)
+    settings.check_engine()
     things = packed({"model": model, "sampler": sampler})
     stopping = Stopping(settings.max_time, settings.target_ess)
     with stopping.on_signals(), _folder(run_dir) as folder:

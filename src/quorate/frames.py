@@ -1,7 +1,9 @@
-"""Frames over pipes: a JSON header and raw arrays. Reading one executes nothing."""
+"""Frames: a JSON header and raw arrays. Reading one executes nothing."""
 
+import io
 import json
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -48,6 +50,20 @@ def read_frame(file: BinaryIO) -> Frame | None:
     except (TypeError, OverflowError, MemoryError) as error:
         raise ValueError(f"no frame: {error}") from error
     return Frame(kind, fields, arrays)
+
+
+def packed_frame(frame: Frame) -> bytes:
+    """A frame, as it would be written."""
+    file = io.BytesIO()
+    write_frame(file, frame)
+    return file.getvalue()
+
+
+def frames_in(data: bytes) -> Iterator[Frame]:
+    """The frames that were packed, one after the other."""
+    file = io.BytesIO(data)
+    while (frame := read_frame(file)) is not None:
+        yield frame
 
 
 def _array(file: BinaryIO, dtype: str, shape: list[int]) -> NDArray[Any]:

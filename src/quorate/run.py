@@ -12,6 +12,7 @@ from quorate._types import Array
 from quorate.coordinator import Coordinator
 from quorate.engines.drive import drive
 from quorate.engines.process import ProcessEngine
+from quorate.engines.ray import RayEngine
 from quorate.engines.timeline import Timeline
 from quorate.errors import (
     ExcludedShardsWarning,
@@ -123,8 +124,11 @@ class Run:
     def _stop_asked(self, now: float) -> bool:
         return self._stopping.asked(now, self._ess)
 
-    def _engine(self) -> ProcessEngine:
+    def _engine(self) -> ProcessEngine | RayEngine:
         settings = self.settings
+        if settings.engine == "ray":
+            held, address = self.scheme.allocation.held, settings.ray_address
+            return RayEngine(self._job, held, address, settings.handicaps(), self.seconds)
         return ProcessEngine(
             self._job,
             settings.workers,

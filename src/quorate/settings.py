@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from quorate.errors import require
+from quorate.errors import MissingExtraError, require
+from quorate.extras import is_installed
 from quorate.latency import parse_dead, parse_slow
 from quorate.scheme import Scheme
 from quorate.schemes import scheme_maker
@@ -41,6 +42,7 @@ class Settings:
     slow: str | None = None
     dead: str | None = None
     straggle: float | None = None
+    ray_address: str | None = None
 
     def __post_init__(self) -> None:
         draws, max_time, target_ess = self.draws, self.max_time, self.target_ess
@@ -54,6 +56,11 @@ class Settings:
         )
         processes = self.processes
         require(processes is None or processes >= 1, "processes", processes, "use at least one")
+        is_ray = self.engine == "ray"
+        way_out = "an actor is one worker: give the number of workers instead"
+        require(not is_ray or processes is None, "processes", processes, way_out)
+        address = self.ray_address
+        require(is_ray or address is None, "ray_address", address, "it needs engine='ray'")
         require(self.restarts >= 0, "restarts", self.restarts, "use 0 or more")
         choices = ("raise", "exclude")
         require(
@@ -101,6 +108,11 @@ class Settings:
             checked=self.checked and is_coded and is_exact,
             last=self.draws,
         )()
+
+    def check_engine(self) -> None:
+        """Raise early if what the engine needs is not installed."""
+        if self.engine == "ray" and not is_installed("ray"):
+            raise MissingExtraError("ray", "ray")
 
     def limits(self) -> Limits:
         """How much is put up with from workers."""

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from quorate._types import Array, CodedArray
 from quorate.errors import require
 from quorate.messages import Arrays, Block, Task
-from quorate.model import Model
+from quorate.model import Model, Shard
 from quorate.sampler import Sampler, State
 from quorate.samplers import fit_of
 from quorate.scheme import WorkerSide
@@ -64,12 +64,19 @@ class Job:
     seed: int
 
 
+class ShardSource(Protocol):
+    """Where a worker finds its shards."""
+
+    def shard(self, number: int) -> Shard:
+        """The rows of shard `number`."""
+
+
 class Chains:
     """The chains of the shards that one process holds."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, shards: ShardSource) -> None:
         self._job = job
-        self._shards = ShardSet.open(job.shard_folder)
+        self._shards = shards
         self.at_work_on: int | None = None  # a shard, for errors to name
         self._targets: dict[int, Target] = {}
         self._states: dict[tuple[int, int], State] = {}
@@ -104,10 +111,12 @@ class Chains:
 class Worker:
     """Performs tasks block by block, for one worker or for several that share the process."""
 
-    def __init__(self, job: Job, handicaps: Mapping[int, Handicap]) -> None:
+    def __init__(
+        self, job: Job, handicaps: Mapping[int, Handicap], shards: ShardSource | None = None
+    ) -> None:
         self._job = job
         self._handicaps = handicaps
-        self.chains = Chains(job)
+        self.chains = Chains(job, shards or ShardSet.open(job.shard_folder))
         self._streams = Streams(job.seed)
         self._side_states: dict[_Key, Arrays] = {}
         self._sent: dict[_Key, dict[str, NDArray[Any]]] = {}
@@ -174,5 +183,6 @@ class Worker:
         handicap, n_blocks = self._handicaps.get(worker, Handicap()), self._n_blocks[worker]
         if n_blocks == handicap.dies_after:
             os._exit(137)
-        uniform = self._streams.uniforms(Purpose.TIMES, [(worker, 0)], n_blocks, 1, 1)[0, 0, 0]
-        time.sleep(handicap.seconds(spent, float(uniform)))
+        if handicap.factor > 1 or handicap.tail_index is not None:
+            times = self._streams.uniforms(Purpose.TIMES, [(worker, 0)], n_blocks, 1, 1)
+            time.sleep(handicap.seconds(spent, float(times[0, 0, 0])))

@@ -24,6 +24,7 @@ from quorate.progress import Listener, json_lines
 from quorate.result import Result, load_summary
 from quorate.samplers import SAMPLERS
 from quorate.schemes import SCHEMES
+from quorate.settings import ENGINES
 from quorate.stopping import DONE, ENOUGH
 from quorate.tables import open_table
 
@@ -59,6 +60,8 @@ _FAILED = 4  # exit code of a run that has none
 @click.option("--precision-ridge", type=float, metavar="Y", help="Of estimated precisions.")
 @click.option("--gap", type=int, metavar="N", help="Of the adaptive scheme: use spare slots.")
 @click.option("--code", default="grouped", show_default=True, metavar="|".join(CODES))
+@click.option("--engine", default="process", show_default=True, metavar="|".join(ENGINES))
+@click.option("--ray-address", metavar="HOST:PORT", help="Of a Ray cluster that runs, or auto.")
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
 @click.option("--processes", type=int, metavar="N", help="Fewer or more than workers.")
 @click.option("--restarts", type=int, default=5, show_default=True, metavar="N")
@@ -76,7 +79,7 @@ def sample_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Draw from the posterior of a model on the processes of this machine."""
+    """Draw from the posterior of a model on this machine, or on a Ray cluster."""
     tail = _tail_index(straggle)
     reading: dict[str, Any] = {"columns": columns.split(",") if columns else None}
     if formula is None:
@@ -92,6 +95,8 @@ def sample_command(
 @click.command("resume")
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 @click.option("--draws", type=int, metavar="L", help="More than were asked for before.")
+@click.option("--engine", metavar="|".join(ENGINES), help="[default: as before]")
+@click.option("--ray-address", metavar="HOST:PORT", help="[default: as before]")
 @click.option("--processes", type=int, metavar="N", help="Fewer or more than workers.")
 @click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this time.")
 @click.option("--target-ess", type=float, metavar="N", help="Stop at so many effective draws.")

@@ -11,22 +11,22 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from quorate.engines.service import block_of, setup_frame, task_frame
-from quorate.errors import warning_named
+from quorate.engines.service import (
+    WarningsHeard,
+    environment,
+    event_of,
+    setup_frame,
+    task_frame,
+)
 from quorate.frames import Frame, read_frame, write_frame
-from quorate.messages import Event, Task, WorkerFailed, WorkerJoined, WorkerLost
+from quorate.messages import Event, Task, WorkerLost
 from quorate.worker import Handicap, Job
 
-_POOLS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
-_ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS} | {
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-}
 _PROGRAM = """
 import ctypes
 try:  # Linux kills us when our parent dies: one that is stopped would not see its input end
@@ -77,7 +77,7 @@ class ProcessEngine:
         self._incoming: queue.Queue[tuple[_Process, Frame | None]] = queue.Queue(_UNREAD)
         self._to_tell: list[Event] = []
         self._all: list[_Process] = []
-        self._warned: set[tuple[int | None, str]] = set()
+        self._warnings = WarningsHeard()
         self._logs = logs
         logs.mkdir(parents=True, exist_ok=True)
         n_spares = max((n_processes or 0) - n_workers, 0)
@@ -158,29 +158,14 @@ class ProcessEngine:
             if frame is None and host in self._spares:
                 self._spares.remove(host)
             return []
+        place = self._hosts.index(host)
         if frame is None:
-            place = self._hosts.index(host)
             self._hosts[place] = None
             return [WorkerLost(worker, host.epitaph()) for worker in self._hosted[place]]
-        if frame.kind == "block":
-            return [block_of(frame)]
-        if frame.kind == "ready":
-            return [WorkerJoined(frame.fields["worker"])]
-        if frame.kind == "failed":
-            at_work = frame.fields["worker"]  # nobody yet, if it could not even be set up
-            place = self._hosts.index(host)
-            worker = self._hosted[place][0] if at_work is None else at_work
-            return [WorkerFailed(**{**frame.fields, "worker": worker})]
-        self._warn(**frame.fields)
-        return []
-
-    def _warn(self, worker: int, category: str, message: str, shard: int | None) -> None:
-        """Pass on what a worker warns of, once for each shard."""
-        if (shard, message) not in self._warned:
-            self._warned.add((shard, message))
-            warnings.warn(
-                f"shard {shard}, worker {worker}: {message}", warning_named(category), stacklevel=2
-            )
+        if frame.kind == "warning":
+            self._warnings.tell(**frame.fields)
+            return []
+        return [event_of(frame, self._hosted[place][0])]
 
 
 class _Process:
@@ -193,7 +178,7 @@ class _Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)},
+                env={**os.environ, **environment()},
                 start_new_session=True,
             )
         self._incoming = incoming

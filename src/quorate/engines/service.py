@@ -1,6 +1,6 @@
-"""What runs in a process of the process engine, and the frames that go to and fro.
+"""What runs where workers live, and the frames that go to and fro, whatever carries them.
 
-It ends when its input does, so it never outlives its coordinator.
+As a process of its own it ends when its input does, so it never outlives its coordinator.
 """
 
 import os
@@ -10,20 +10,27 @@ import threading
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from quorate.errors import QuorateWarning
+from quorate.errors import QuorateWarning, warning_named
 from quorate.frames import Frame, read_frame, write_frame
-from quorate.messages import Block, Task
+from quorate.messages import Block, Event, Task, WorkerFailed, WorkerJoined
 from quorate.packing import packed, unpacked
-from quorate.worker import Handicap, Job, Worker
+from quorate.shards import ShardSet
+from quorate.worker import Handicap, Job, ShardSource, Worker
 
+_POOLS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
+_ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS} | {
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+}
 _STATE, _EXTRA = "state/", "extra/"
+
+# ---------------------------------------------------------------- frames
 
 
 def packed_job(job: Job) -> bytes:
@@ -63,69 +70,86 @@ def block_of(frame: Frame) -> Block:
     return Block(task, frame.fields["first_draw"], payload, extras, state)
 
 
-def main() -> None:
-    """Serve tasks until the input ends."""
-    commands, replies = _take_over_pipes()
-    frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(commands, frames), daemon=True).start()
-    with suppress(BrokenPipeError):
-        _Service(frames, replies).run()
-    os._exit(0)
+def event_of(frame: Frame, worker: int) -> Event:
+    """What a frame tells of the worker that sent it, `worker` if it does not say."""
+    if frame.kind == "block":
+        return block_of(frame)
+    if frame.kind == "ready":
+        return WorkerJoined(frame.fields["worker"])
+    at_work = frame.fields["worker"]  # nobody yet, if it could not even be set up
+    return WorkerFailed(**{**frame.fields, "worker": worker if at_work is None else at_work})
 
 
-class _Service:
-    """Takes frames in, and turns between the workers that live here, block by block."""
+class WarningsHeard:
+    """Passes on what workers warn of, once for each shard."""
 
-    def __init__(self, frames: "queue.SimpleQueue[Frame]", replies: BinaryIO) -> None:
-        self._frames = frames
-        self._replies = replies
+    def __init__(self) -> None:
+        self._told: set[tuple[int | None, str]] = set()
+
+    def tell(self, worker: int, category: str, message: str, shard: int | None) -> None:
+        """The fields of a frame of kind `warning`."""
+        if (shard, message) not in self._told:
+            self._told.add((shard, message))
+            text = f"shard {shard}, worker {worker}: {message}"
+            warnings.warn(text, warning_named(category), stacklevel=2)
+
+
+def environment() -> dict[str, str]:
+    """What workers are to find in theirs: our own way to modules, and one thread for each."""
+    return {**_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+# ---------------------------------------------------------------- where workers live
+
+
+class Service:
+    """Takes frames in, says others, and turns between the workers that live here.
+
+    Parameters
+    ----------
+    say
+        Is given every frame for the coordinator.
+    open_shards
+        What to find shards in, from the folder that the job names.
+    """
+
+    def __init__(
+        self, say: Callable[[Frame], None], open_shards: Callable[[str], ShardSource]
+    ) -> None:
+        self._say = say
+        self._open_shards = open_shards
         self._worker: Worker | None = None
         self._at_work: int | None = None
         self._to_do: dict[int, deque[Iterator[Block]]] = {}
 
-    def run(self) -> None:
-        """Until the input ends, or user code raises."""
-        try:
-            worker = self._set_up(self._frames.get())
-            while True:
-                self._listen(worker)
-                for at_work, tasks in self._to_do.items():
-                    self._at_work = at_work
-                    self._one_block(tasks)
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # the user's code may raise anything: it is told, not hidden
-            self._tell_failure(error)
+    @property
+    def has_work(self) -> bool:
+        """Whether there is any task left."""
+        return any(self._to_do.values())
 
-    def _set_up(self, frame: Frame) -> Worker:
-        job = Job(**unpacked(frame.arrays["job"].tobytes()))
-        handicaps = {int(k): Handicap(**given) for k, given in frame.fields["handicaps"].items()}
-        self._worker = Worker(job, handicaps)
-        self._tell_warnings(self._worker)
-        return self._worker
+    def take(self, frame: Frame) -> None:
+        """Be set up, make room for a worker, or take a task."""
+        if frame.kind == "setup":
+            self._worker = self._set_up(frame)
+            return
+        assert self._worker is not None
+        if frame.kind == "host":
+            self._worker.join(**frame.fields)
+            self._to_do[frame.fields["worker"]] = deque()
+            self._say(Frame("ready", {"worker": frame.fields["worker"]}))
+        else:
+            fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
+            task = Task(**{**fields, "start": frame.arrays or None})
+            self._to_do[task.worker].append(self._worker.blocks(task))
 
-    def _listen(self, worker: Worker) -> None:
-        """Take in all frames that are there; wait for one where there is nothing to do."""
-        while not any(self._to_do.values()) or not self._frames.empty():
-            frame = self._frames.get()
-            if frame.kind == "host":
-                worker.join(**frame.fields)
-                self._to_do[frame.fields["worker"]] = deque()
-                write_frame(self._replies, Frame("ready", {"worker": frame.fields["worker"]}))
-            else:
-                fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
-                task = Task(**{**fields, "start": frame.arrays or None})
-                self._to_do[task.worker].append(worker.blocks(task))
+    def turn(self) -> None:
+        """One block of every worker that has work."""
+        for at_work, tasks in self._to_do.items():
+            self._at_work = at_work
+            self._one_block(tasks)
 
-    def _one_block(self, tasks: deque[Iterator[Block]]) -> None:
-        while tasks:
-            block = next(tasks[0], None)
-            if block is not None:
-                write_frame(self._replies, block_frame(block))
-                return
-            tasks.popleft()
-
-    def _tell_failure(self, error: Exception) -> None:
+    def tell_failure(self, error: Exception) -> None:
+        """What user code has raised, or what was refused."""
         fields = {
             "worker": self._at_work,
             "shard": None if self._worker is None else self._worker.chains.at_work_on,
@@ -133,7 +157,22 @@ class _Service:
             "message": str(error),
             "traceback": traceback.format_exc(),
         }
-        write_frame(self._replies, Frame("failed", fields))
+        self._say(Frame("failed", fields))
+
+    def _set_up(self, frame: Frame) -> Worker:
+        job = Job(**unpacked(frame.arrays["job"].tobytes()))
+        handicaps = {int(k): Handicap(**given) for k, given in frame.fields["handicaps"].items()}
+        worker = Worker(job, handicaps, self._open_shards(job.shard_folder))
+        self._tell_warnings(worker)
+        return worker
+
+    def _one_block(self, tasks: deque[Iterator[Block]]) -> None:
+        while tasks:
+            block = next(tasks[0], None)
+            if block is not None:
+                self._say(block_frame(block))
+                return
+            tasks.popleft()
 
     def _tell_warnings(self, worker: Worker) -> None:
         """Send our own warnings to the coordinator; others go to the log."""
@@ -147,12 +186,39 @@ class _Service:
                     "category": category.__name__,
                     "message": str(message),
                 }
-                write_frame(self._replies, Frame("warning", fields))
+                self._say(Frame("warning", fields))
             else:
                 to_log(message, category, *where, **more)
 
         warnings.showwarning = show
         warnings.simplefilter("always", QuorateWarning)
+
+
+# ---------------------------------------------------------------- a process of its own
+
+
+def main() -> None:
+    """Serve tasks until the input ends."""
+    commands, replies = _take_over_pipes()
+    frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(commands, frames), daemon=True).start()
+    with suppress(BrokenPipeError):
+        _serve(frames, replies)
+    os._exit(0)
+
+
+def _serve(frames: "queue.SimpleQueue[Frame]", replies: BinaryIO) -> None:
+    """Until the input ends, or user code raises."""
+    service = Service(lambda frame: write_frame(replies, frame), ShardSet.open)
+    try:
+        while True:
+            while not service.has_work or not frames.empty():
+                service.take(frames.get())
+            service.turn()
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # the user's code may raise anything: it is told, not hidden
+        service.tell_failure(error)
 
 
 def _listen(commands: BinaryIO, frames: "queue.SimpleQueue[Frame]") -> None:

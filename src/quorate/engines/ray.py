@@ -1,0 +1,184 @@
+"""Workers as actors of a Ray cluster, one actor each, on as many machines as there are.
+
+The coordinator pulls: an actor that has work has two calls to answer, each with one block, and is
+given another when an answer is read. Actors are never started again by Ray, only by us.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from quorate.engines.placement import Held, place, placement
+from quorate.engines.ray_cluster import Cluster
+from quorate.engines.ray_host import Host
+from quorate.engines.service import WarningsHeard, environment, event_of, setup_frame, task_frame
+from quorate.frames import Frame, frames_in, packed_frame
+from quorate.messages import Block, Event, Task, WorkerLost
+from quorate.shards import ShardSet
+from quorate.worker import Handicap, Job
+
+_CALLS = 2  # that an actor has to answer at a time
+
+
+@dataclass
+class _Actor:
+    """One actor, and what is under way to it and back."""
+
+    worker: int
+    handle: Any
+    calls: deque[Any] = field(default_factory=deque)  # answers to come, in order
+    outgoing: list[bytes] = field(default_factory=list)  # tasks to go with the next call
+    n_draws: int = 0  # asked for and not yet received
+    lacks_shards: bool = False
+    delivered: set[int] = field(default_factory=set)
+
+
+class RayEngine:
+    """Actors that workers live in.
+
+    Parameters
+    ----------
+    job
+        What is to be drawn, the same for all.
+    held
+        The shards of every worker: holders of one shard live on different nodes if they can.
+    address
+        Of a cluster that runs; None to start one on this machine, see `ray_cluster.Cluster`.
+    handicaps
+        Delays put in on purpose, by worker.
+    began_at
+        Seconds that earlier sittings of the run took.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        held: Held,
+        address: str | None = None,
+        handicaps: Mapping[int, Handicap] | None = None,
+        began_at: float = 0.0,
+    ) -> None:
+        self._held = held
+        self._shards = ShardSet.open(job.shard_folder)
+        setup = packed_frame(setup_frame(job, handicaps or {}))
+        self._cluster = Cluster(address)
+        self._ray = self._cluster.ray
+        self._setup = self._ray.put(setup)
+        self._rows: dict[int, Any] = {}  # shards in the object store, of which there is one copy
+        self._actors: dict[int, _Actor] = {}
+        self.placed: dict[int, str] = {}
+        self._warnings = WarningsHeard()
+        self._start_time = time.monotonic() - began_at
+
+    def __enter__(self) -> "RayEngine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._start_time
+
+    def start(self, worker: int, attempt: int) -> None:
+        """Have an actor for `worker`, on the node where it does most good."""
+        self.kill(worker)
+        nodes = self._cluster.nodes()
+        if not self.placed:
+            self.placed = placement(self._held, nodes)
+        else:
+            self.placed[worker] = place(worker, self._held, nodes, self.placed)
+        actor = _Actor(worker, self._new_host(self.placed[worker]))
+        self._actors[worker] = actor
+        frame = packed_frame(Frame("host", {"worker": worker, "attempt": attempt}))
+        actor.calls.append(actor.handle.turn.remote(self._setup, frame))
+
+    def send(self, task: Task) -> None:
+        """Give a task to its worker; one that is gone, or about to be, does not hear it."""
+        actor = self._actors.get(task.worker)
+        if actor is not None:
+            if actor.lacks_shards:
+                self._deliver(actor, task.shards)
+            actor.outgoing.append(packed_frame(task_frame(task)))
+            actor.n_draws += task.n_draws
+            self._call(actor)
+
+    def poll(self, timeout: float) -> list[Event]:
+        """What has happened; nothing, if nothing does within `timeout` seconds."""
+        first = {actor.calls[0]: actor for actor in self._actors.values() if actor.calls}
+        if not first:
+            time.sleep(timeout)
+            return []
+        answers = list(first)
+        answered, _ = self._ray.wait(answers, timeout=timeout)
+        if answered and len(answers) > 1:
+            answered, _ = self._ray.wait(answers, num_returns=len(answers), timeout=0)
+        return [event for answer in answered for event in self._heard(first[answer])]
+
+    def kill(self, worker: int) -> None:
+        """End the actor of `worker` at once; no harm if it is gone."""
+        actor = self._actors.pop(worker, None)
+        if actor is not None:
+            self._ray.kill(actor.handle)
+
+    def close(self) -> None:
+        """End all actors, and the cluster if it is ours."""
+        for worker in list(self._actors):
+            self.kill(worker)
+        self._rows.clear()
+        self._cluster.close()
+
+    def _new_host(self, node: str) -> Any:
+        """An actor that takes no core for itself: there may be more workers than cores.
+
+        It takes one byte of memory, as those that take nothing at all are put anywhere by Ray.
+        """
+        strategies = import_module("ray.util.scheduling_strategies")
+        actor_class = self._ray.remote(num_cpus=0, memory=1, max_restarts=0)(Host)
+        where = strategies.NodeAffinitySchedulingStrategy(node, soft=True)
+        options = {"scheduling_strategy": where, "runtime_env": {"env_vars": environment()}}
+        return actor_class.options(**options).remote(self._shards.fingerprint)
+
+    def _call(self, actor: _Actor) -> None:
+        while actor.n_draws and len(actor.calls) < _CALLS:
+            outgoing, actor.outgoing = actor.outgoing, []
+            actor.calls.append(actor.handle.turn.remote(*outgoing))
+
+    def _deliver(self, actor: _Actor, shards: tuple[int, ...]) -> None:
+        for number in shards:
+            if number not in actor.delivered:
+                if number not in self._rows:
+                    self._rows[number] = self._ray.put(dict(self._shards.shard(number)))
+                actor.handle.deliver.remote(number, self._rows[number])
+                actor.delivered.add(number)
+
+    def _heard(self, actor: _Actor) -> list[Event]:
+        try:
+            answer = self._ray.get(actor.calls.popleft())
+        except self._ray.exceptions.RayError as error:
+            self.kill(actor.worker)
+            return [WorkerLost(actor.worker, _epitaph(error))]
+        events = [event for frame in frames_in(answer) for event in self._events(actor, frame)]
+        self._call(actor)
+        return events
+
+    def _events(self, actor: _Actor, frame: Frame) -> list[Event]:
+        if frame.kind == "lacking":
+            actor.lacks_shards = True
+            return []
+        if frame.kind == "warning":
+            self._warnings.tell(**frame.fields)
+            return []
+        event = event_of(frame, actor.worker)
+        if isinstance(event, Block):
+            actor.n_draws -= len(event.payload)
+        return [event]
+
+
+def _epitaph(error: Exception) -> str:
+    """What Ray says of the end of an actor, without its numbers."""
+    lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
+    return " ".join(" ".join(lines).split())
