@@ -12,9 +12,9 @@ import numpy as np
 from quorate._types import Array
 from quorate.engines.timeline import Timeline
 from quorate.errors import named_workers, require
-from quorate.ess import bulk_ess, split_rhat
 from quorate.extras import load
 from quorate.model import Model
+from quorate.summaries import summary_row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,17 +162,7 @@ class Result:
 
     @staticmethod
     def _row(values: Array) -> dict[str, float]:
-        low, high = np.quantile(values, [0.03, 0.97])
-        sd, ess = float(values.std(ddof=1)), float(bulk_ess(values[None]))
-        return {
-            "mean": float(values.mean()),
-            "sd": sd,
-            "3%": float(low),
-            "97%": float(high),
-            "ess": ess,
-            "mcse": sd / ess**0.5,
-            "r_hat": float(split_rhat(values[None])),
-        }
+        return summary_row(values)
 
     def to_netcdf(self, path: str) -> None:
         """Write `posterior` to a NetCDF file that ArviZ reads."""

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from quorate.cli.paper import reproduce_command, simulate_command
+from quorate.cli.reporting import report_command
 from quorate.cli.sampling import sample_command, summary_command
 from quorate.errors import QuorateError, WorkerFailedError
 
@@ -35,5 +36,11 @@ def main() -> None:
     """Bayesian posteriors over many machines, without waiting for the slowest."""
 
 
-for command in (sample_command, summary_command, reproduce_command, simulate_command):
+for command in (
+    sample_command,
+    summary_command,
+    report_command,
+    reproduce_command,
+    simulate_command,
+):
     main.add_command(command)
