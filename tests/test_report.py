@@ -104,7 +104,7 @@ def test_all_is_there(run):
         "not back at the end: worker 1",
         "Not checked: run quorate check",
         "worker 1 lost: ended by signal 9",
-        "would have had them never",
+        "would never have had them",
         "200, 100 to 100 in a shard",
     ):
         assert words in page.text
@@ -124,7 +124,7 @@ def test_saved_summaries_come_first_if_the_run_has_ended(tmp_path):
         run = journals.write(tmp_path / name, journals.a_run(), finished=finished)
         (run / "summary.json").write_text(json.dumps({"sigma": row}))
         words = checked(report(run)).text
-        assert ("sigma 1.5 0.25 1 2 321 0.01" in words) == finished
+        assert ("sigma 1.500 0.250 1.000 2.000 321 0.01" in words) == finished
         assert ("going on, or had been killed" in words) != finished
 
 

@@ -119,12 +119,13 @@ def gathered(story: Story, folder: Path) -> Evidence:
 
 def _saved(folder: Path) -> Rows:
     """The summary, if it is one that a run writes."""
+    rows: Rows = {}
     try:
         rows = load_summary(folder)
         numbers = [row[key] for row in rows.values() for key in COLUMNS]
+        are_numbers = all(isinstance(value, int | float) for value in numbers)
     except (ValueError, TypeError, KeyError, AttributeError):
-        numbers = [None]
-    are_numbers = all(isinstance(value, int | float) for value in numbers)
+        are_numbers = False
     way_out = "it is not one that a run writes: remove the file"
     require(are_numbers, "summary", str(folder / "summary.json"), way_out)
     return rows

@@ -83,6 +83,11 @@ def number(value: object, digits: int = 4) -> str:
     return f"{float(value):.{digits}g}".replace("-", "−")
 
 
+def fixed(value: float, decimals: int) -> str:
+    """So many digits after the point."""
+    return f"{value:,.{decimals}f}".replace("-", "−")
+
+
 def seconds(value: float) -> str:
     """A time."""
     if not isfinite(value):

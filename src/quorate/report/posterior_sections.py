@@ -1,29 +1,28 @@
 """What a report says of the posterior."""
 
 from itertools import islice
+from math import floor, log10
 
 import numpy as np
 
 from quorate.errors import named_workers
 from quorate.plots import FEWEST
 from quorate.report.evidence import COLUMNS, Evidence
-from quorate.report.markup import Html, element, joined, note, number, shortened, table
+from quorate.report.markup import Html, element, fixed, joined, note, number, shortened, table
 from quorate.report.posterior_plots import forest, marginal
 from quorate.report.svg import Pictures, legend
 
 NONE_YET = "There are too few global draws yet."
 _MOST_ROWS, _MOST_INTERVALS, _MOST_CURVES = 400, 60, 500
 _FEWEST_PANELS = 4
+_MOST_DECIMALS = 7
 _DIGITS = {"sd": 3, "mcse": 2}
 
 
 def answer(evidence: Evidence) -> Html:
     """The parameters, and what to know before believing them."""
     rows = evidence.rows
-    lines = [
-        [element("bdi", name), *(_cell(key, row[key]) for key in COLUMNS)]
-        for name, row in islice(rows.items(), _MOST_ROWS)
-    ]
+    lines = [[element("bdi", name), *_cells(row)] for name, row in islice(rows.items(), _MOST_ROWS)]
     more = len(rows) - len(lines)
     parts = [element("p", line, class_="warning") for line in _warnings(evidence)]
     parts.append(table(["parameter", *COLUMNS.values()], lines) if lines else note(NONE_YET))
@@ -48,10 +47,17 @@ def _warnings(evidence: Evidence) -> list[str]:
     return told
 
 
-def _cell(key: str, value: float) -> str:
-    if key == "ess" and np.isfinite(value):
-        return f"{value:,.0f}"
-    return number(value, _DIGITS.get(key, 4))
+def _cells(row: dict[str, float]) -> list[str]:
+    """Numbers with the digits that three of the standard deviation make worth reading."""
+    sd, ess = row["sd"], row["ess"]
+    decimals = 2 - floor(log10(sd)) if 0 < sd < np.inf else _MOST_DECIMALS + 1
+    told = {key: number(row[key], _DIGITS.get(key, 4)) for key in COLUMNS}
+    if decimals <= _MOST_DECIMALS:
+        for key in ("mean", "sd", "3%", "97%"):
+            told[key] = fixed(row[key], max(decimals, 0))
+    if np.isfinite(ess):
+        told["ess"] = fixed(ess, 0)
+    return list(told.values())
 
 
 def marginals(evidence: Evidence, pictures: Pictures) -> Html:

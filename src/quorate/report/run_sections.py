@@ -91,23 +91,22 @@ def progress(evidence: Evidence, pictures: Pictures) -> Html:
 
 def waiting(evidence: Evidence, pictures: Pictures) -> Html:
     """CMC in virtual time."""
-    n_draws, took, gone = (
-        evidence.story.n_global,
-        evidence.blocks.releasing_time,
-        evidence.story.gone(),
-    )
+    story, took = evidence.story, evidence.blocks.releasing_time
+    n_draws, gone = story.n_global, story.gone()
     if not n_draws:
         return note(NONE_YET)
     times = np.array([pace.when(np.array([n_draws]))[0] for pace in evidence.paces])
-    reasons = ["never" if k in gone else "no block yet" for k in range(len(times))]
+    reasons = ["never" if k in gone else "no block sent" for k in range(len(times))]
     latest = times.max()
     if np.isfinite(latest):
-        when = f"after {seconds(latest)}"
+        then = f"would have had them after {seconds(latest)}"
+    elif any(np.isinf(times[worker]) for worker in gone):
+        then = "would never have had them"
     else:
-        when = "never" if gone else "later than can be said: a worker has sent no block"
+        then = "would have had them nobody knows when: a worker has sent no block"
     told = (
         f"This run had its {n_draws:,} draws after {seconds(took)}. Plain CMC, which waits for "
-        f"every worker for every draw, would have had them {when}."
+        f"every worker for every draw, {then}."
     )
     figure = pictures.figure(
         run_plots.waiting(times, took, reasons),
