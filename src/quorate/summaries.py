@@ -5,8 +5,6 @@ import numpy as np
 from quorate._types import Array
 from quorate.ess import bulk_ess, split_rhat
 
-FEWEST = 4  # draws that have a spread
-
 
 def summary_row(values: Array) -> dict[str, float]:
     """Mean, sd, 94 % interval, ESS, MCSE and split R-hat of `values` (n,)."""

@@ -11,9 +11,10 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.ess import mean_ess
+from quorate.plots import FEWEST
 from quorate.result import load_summary
 from quorate.story import Blocks, Story
-from quorate.summaries import FEWEST, summary_row
+from quorate.summaries import summary_row
 from quorate.waiting import Pace, paces
 
 COLUMNS = {"mean": "mean", "sd": "sd", "3%": "3 %", "97%": "97 %", "ess": "ESS", "mcse": "MCSE"}
