@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.errors import require
+from quorate.messages import Block, Task
 
 AnyArray = NDArray[Any]
 _NUMBERS = "biufc"  # kinds of dtype that are nothing but their bytes
@@ -58,6 +59,12 @@ class BlockRecord(NamedTuple):
     def next_draw(self) -> int:
         """The draw that the next block of the chain begins with."""
         return self.first_draw + len(self.payload)
+
+    def block(self) -> Block:
+        """What was recorded, as a task of its own."""
+        n_draws = len(self.payload)
+        task = Task(self.worker, self.shards, self.chain, self.first_draw, n_draws)
+        return Block(task, self.first_draw, self.payload, self.extras)
 
 
 class FitRecord(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from quorate._types import Array
-from quorate.ess import mean_ess
+from quorate.ess import mean_ess, split_rhat
 
 _MOSTLY = 0.5  # of a function's variance, that a line may leave unexplained
 
@@ -45,11 +45,13 @@ def merged_ess(weights: Array, shard_draws: Sequence[Array]) -> Array:
     return np.asarray(variances.sum(axis=0) / (variances / ess).sum(axis=0))
 
 
-def ess_of(values: Array, draws: Array, weights: Array, shard_draws: Sequence[Array]) -> float:
-    """Effective draws for the mean of a function of the parameters.
+def ess_and_rhat(
+    values: Array, draws: Array, weights: Array, shard_draws: Sequence[Array]
+) -> tuple[float, float]:
+    """Effective draws for the mean of a function of the parameters, and the worst R-hat behind it.
 
-    The function is taken as linear where its least-squares line explains most of it, and its ESS
-    is that of the line; else that of the coordinate with the fewest.
+    The function is taken as linear where its least-squares line explains most of it, and told by
+    what shards contribute along that line; else by the worst of all coordinates.
 
     Parameters
     ----------
@@ -58,16 +60,20 @@ def ess_of(values: Array, draws: Array, weights: Array, shard_draws: Sequence[Ar
     draws
         The merged draws, (n_draws, d).
     """
-    centred = draws - draws.mean(axis=0)
-    slopes, *_ = np.linalg.lstsq(centred, values - values.mean(), rcond=None)
-    unexplained = np.var(values - values.mean() - centred @ slopes)
-    if not unexplained < _MOSTLY * np.var(values):
-        return float(np.min(merged_ess(weights, shard_draws)))
-    along = np.swapaxes(weights, -1, -2) @ slopes
-    parts = [of @ line for of, line in zip(shard_draws, along, strict=True)]
-    variances = np.array([part.var(ddof=1) for part in parts])
-    ess = np.array([float(mean_ess(part[None])) for part in parts])
-    return float(variances.sum() / (variances / ess).sum())
+    lines = _lines(values, draws)
+    parts = [of @ weight.T @ lines for weight, of in zip(weights, shard_draws, strict=True)]
+    variances = np.array([part.var(axis=0, ddof=1) for part in parts])
+    ess = np.array([mean_ess(part[None]) for part in parts])
+    merged = variances.sum(axis=0) / (variances / ess).sum(axis=0)
+    return float(merged.min()), max(float(np.max(split_rhat(part[None]))) for part in parts)
+
+
+def _lines(values: Array, draws: Array) -> Array:
+    """Directions to look along, shape (d, n_directions)."""
+    centred, wanted = draws - draws.mean(axis=0), values - values.mean()
+    slopes, *_ = np.linalg.lstsq(centred, wanted, rcond=None)
+    is_line = np.var(wanted - centred @ slopes) < _MOSTLY * np.var(wanted)
+    return slopes[:, None] if is_line else np.eye(draws.shape[1])
 
 
 def _parts(weights: Array, shard_draws: Sequence[Array]) -> tuple[Array, Array]:

@@ -22,10 +22,10 @@ from quorate.arviz_form import (
 )
 from quorate.engines.timeline import Timeline
 from quorate.errors import named_shards, named_workers, require
-from quorate.ess import bulk_ess, split_rhat
 from quorate.extras import load
-from quorate.merged_ess import ess_of
+from quorate.merged_ess import ess_and_rhat
 from quorate.model import Model
+from quorate.summaries import summary_row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -218,23 +218,11 @@ class Result:
         return found
 
     def _row(self, values: Array) -> dict[str, float]:
-        low, high = np.quantile(values, [0.03, 0.97])
-        sd, ess = float(values.std(ddof=1)), self._ess(values)
-        return {
-            "mean": float(values.mean()),
-            "sd": sd,
-            "3%": float(low),
-            "97%": float(high),
-            "ess": ess,
-            "mcse": sd / ess**0.5,
-            "r_hat": float(split_rhat(values[None])),
-        }
-
-    def _ess(self, values: Array) -> float:
-        """Of merged draws that were paired at random, from those of the shards."""
+        """Draws that were paired at random look independent: how far they go, shards tell."""
         if self.weights is None or min(map(len, self.shard_draws)) < plots.FEWEST:
-            return float(bulk_ess(values[None]))
-        return ess_of(values, self.unconstrained, self.weights, self.shard_draws)
+            return summary_row(values)
+        told = ess_and_rhat(values, self.unconstrained, self.weights, self.shard_draws)
+        return summary_row(values, *told)
 
     def to_netcdf(self, path: str) -> None:
         """Write `posterior` to a NetCDF file that ArviZ reads."""

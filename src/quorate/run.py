@@ -24,7 +24,7 @@ from quorate.ess import bulk_ess
 from quorate.journal import BlockRecord, EventRecord, Journal, JournalReader, Record, run_event
 from quorate.ledger import Ledger
 from quorate.merged_ess import merged_ess
-from quorate.messages import Block, Command, Keep, Note, Start, Task
+from quorate.messages import Command, Keep, Note, Start, Task
 from quorate.model import Model
 from quorate.prior_share import draws_of_prior
 from quorate.progress import Listener, Progress, WorkerProgress
@@ -91,7 +91,7 @@ class Run:
         for record in reader.records():
             self.seconds = max(self.seconds, record.time)
             if isinstance(record, BlockRecord):
-                for command in self._supervisor.replay(_block_of(record)):
+                for command in self._supervisor.replay(record.block()):
                     self._note(record.time, command)
         for key, state in reader.states():
             if state is not None:
@@ -296,9 +296,3 @@ class Run:
         if self._ledger is None:
             return float(np.min(bulk_ess(self.scheme.global_draws()[None])))
         return float(np.min(merged_ess(self._ledger.weights(), self._ledger.shard_draws())))
-
-
-def _block_of(record: BlockRecord) -> Block:
-    n_draws = len(record.payload)
-    task = Task(record.worker, record.shards, record.chain, record.first_draw, n_draws)
-    return Block(task, record.first_draw, record.payload, record.extras)

@@ -1,0 +1,25 @@
+"""`quorate report`."""
+
+from pathlib import Path
+
+import click
+
+from quorate.cli.console import err
+
+
+@click.command("report")
+@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="[default: report.html in RUN]",
+)
+def report_command(run_dir: Path, output: Path | None) -> None:
+    """Write one HTML file that tells all about a run, finished or not."""
+    from quorate.report import write_report
+
+    path = output or run_dir / "report.html"
+    write_report(run_dir, path)
+    err.print(f"Written: {path}", soft_wrap=True)

@@ -1,0 +1,62 @@
+"""One HTML file that tells all about a run: it needs no network, no script and no other file."""
+
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from quorate.errors import BadInputError
+from quorate.report import making_sections, posterior_sections, run_sections, verdict
+from quorate.report.evidence import Evidence, gathered
+from quorate.report.markup import Html, element, joined, text
+from quorate.report.svg import Pictures
+from quorate.story import Story
+
+
+def report(folder: Path) -> str:
+    """The page for the run in `folder`, finished or not. Nothing of the run is executed."""
+    with Story(folder) as story:
+        story.read()
+        return _page(gathered(story, folder))
+
+
+def write_report(folder: Path, path: Path) -> None:
+    """The same in a file."""
+    page = report(folder)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        way_out = f"it cannot be written ({error.strerror})"
+        raise BadInputError("output", str(path), way_out) from None
+
+
+def _page(evidence: Evidence) -> str:
+    files = resources.files("quorate.report")
+    name = evidence.folder.resolve().name
+    return Template((files / "page.html").read_text("utf-8")).substitute(
+        title=text(f"quorate report: {name}"),
+        style=(files / "style.css").read_text("utf-8"),
+        name=element("bdi", name),
+        ran=text(run_sections.ran(evidence.story)),
+        content=_sections(evidence, Pictures()),
+    )
+
+
+def _sections(evidence: Evidence, pictures: Pictures) -> Html:
+    """The answer first, then why to believe it, then how it came about."""
+    titled = {
+        "Answer": posterior_sections.answer(evidence),
+        "Verdict": verdict.section(evidence.verdict, str(evidence.folder)),
+        "Shards against the merge": posterior_sections.marginals(evidence, pictures),
+        "Forest": posterior_sections.intervals(evidence, pictures),
+        "Workers": run_sections.timeline(evidence, pictures),
+        "Draws and errors against time": run_sections.progress(evidence, pictures),
+        "What waiting would have cost": run_sections.waiting(evidence, pictures),
+        "Bandwidth": run_sections.bandwidth(evidence),
+        "Configuration": making_sections.configuration(evidence),
+        "Versions": making_sections.versions(evidence),
+        "How to cite": making_sections.how_to_cite(),
+    }
+    return joined(
+        element("section", element("h2", title), content, id=title.lower().replace(" ", "-"))
+        for title, content in titled.items()
+    )

@@ -1,0 +1,85 @@
+"""Pictures of the posterior: densities of shards and of the merge, and a forest of intervals."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from quorate._types import Array
+from quorate.plots import FEWEST, density
+from quorate.report.evidence import Rows
+from quorate.report.markup import shortened
+from quorate.report.svg import ACCENT, FAINT, INK, MUTED, bare, canvas, drawing, shard_colour
+
+_EVERY = 6  # of the points of a density; the eye sees no more
+_ALIKE = 30.0  # times as large: intervals that can still share an axis
+_MOST_AXES = 4
+_ROW_HEIGHT = 21.0
+
+
+def marginal(merged: Array, shards: list[Array]) -> Figure:
+    """The density of one coordinate: of each shard in its colour, of the merge in ink."""
+    with drawing():
+        figure = canvas(250, 130)
+        axes = figure.add_subplot()
+        for number, values in enumerate(shards):
+            _curve(axes, values, color=shard_colour(number), linewidth=0.7)
+        _curve(axes, merged, color=INK, linewidth=1.8)
+        axes.set_ylim(bottom=0)
+        axes.locator_params(axis="x", nbins=4)
+        bare(axes)
+    return figure
+
+
+def _curve(axes: Axes, values: Array, color: str, linewidth: float) -> None:
+    if len(values) < FEWEST:
+        return
+    if np.ptp(values) <= 1e-9 * np.abs(values).max():
+        axes.axvline(float(values[0]), color=color, linewidth=linewidth)
+        return
+    points, heights = density(values)
+    axes.plot(points[::_EVERY], heights[::_EVERY], color=color, linewidth=linewidth)
+
+
+def forest(rows: Rows) -> Figure:
+    """Means and 94 % intervals; those of another magnitude have an axis of their own."""
+    groups = _alike(rows)
+    with drawing():
+        height = _ROW_HEIGHT * len(rows) + 48 * len(groups)
+        figure = canvas(440, height)
+        ratios = [len(group) + 1 for group in groups]
+        panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=ratios)[:, 0]
+        for axes, names in zip(panels, groups, strict=True):
+            _intervals(axes, [rows[name] for name in names], names)
+    return figure
+
+
+def _intervals(axes: Axes, rows: list[dict[str, float]], names: list[str]) -> None:
+    places = np.arange(len(rows))
+    means, lows, highs = (np.array([row[key] for row in rows]) for key in ("mean", "3%", "97%"))
+    axes.axvline(0.0, color=FAINT, linewidth=1.0)
+    axes.hlines(places, lows, highs, color=ACCENT, linewidth=2.0)
+    axes.plot(means, places, "o", color=INK, markersize=3.5)
+    if lows.min() > 0 or highs.max() < 0:  # zero is far away: do not go there for it
+        axes.set_xlim(_widened(lows.min(), highs.max()))
+    axes.set_yticks(places, [shortened(name, 24) for name in names], parse_math=False)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="x", color=MUTED)
+
+
+def _widened(low: float, high: float) -> tuple[float, float]:
+    margin = 0.05 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _alike(rows: Rows) -> list[list[str]]:
+    """Names of rows of about the same magnitude, the largest first."""
+    sizes = {name: max(abs(row["3%"]), abs(row["97%"])) for name, row in rows.items()}
+    largest, axis_of = np.inf, {}
+    n_axes = 0
+    for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        if sizes[name] * _ALIKE < largest and n_axes < _MOST_AXES:
+            largest, n_axes = sizes[name], n_axes + 1
+        axis_of[name] = n_axes
+    return [[name for name in rows if axis_of[name] == n] for n in range(1, n_axes + 1)]

@@ -1,0 +1,178 @@
+"""Pictures of the run: lanes of its workers, draws and errors against time, waiting under CMC."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from quorate._types import Array
+from quorate.report.evidence import Evidence
+from quorate.report.svg import ACCENT, BAD, FAINT, INK, MUTED, PAPER, canvas, drawing, shard_colour
+from quorate.story import FAULTS, Blocks, Story
+from quorate.waiting import cmc_releases
+
+_COLUMNS = 1400  # pixels of the lanes: however many blocks there are, the picture stays small
+_LANE, _GAP = 10, 2  # pixels of a lane, and of what is between two
+_PIXELS_TO_TELL = 4  # of a block, for it to be told from the next
+_MOST_MARKS = 400
+_MARKS = {"retired": ("s", BAD, 1.2), "restarted": (">", INK, 1.2)}
+_STRAGGLER = 1.5  # times the median
+
+
+def lanes(blocks: Blocks, n_workers: int, seconds: float) -> Array:
+    """An image with one lane for each worker, shape (n_workers * 12, 1400, 4).
+
+    Blocks have the colours of their shards, one above the other, and are dark and light in turn.
+    """
+    shades = np.array([to_rgb(shard_colour(shard)) for shard in range(n_workers)])
+    image = np.zeros((n_workers, _LANE + _GAP, _COLUMNS, 4))
+    scale = _COLUMNS / seconds if seconds else 0.0
+    starts = (blocks.begins * scale).astype(int)
+    stops = np.maximum((blocks.ends * scale).round().astype(int), starts + 1)
+    told_apart = len(blocks) > 0 and np.median(stops - starts) >= _PIXELS_TO_TELL
+    turns = [0] * n_workers
+    for i in range(len(blocks)):
+        worker, shards = blocks.workers[i], np.array(blocks.cells[blocks.cell[i]])
+        stripe = shards[np.arange(_LANE) * len(shards) // _LANE]
+        place = image[worker, _GAP // 2 : -_GAP // 2, starts[i] : stops[i]]
+        place[..., :3] = shades[stripe][:, None]
+        place[..., 3] = 0.7 if told_apart and turns[worker] % 2 else 1.0
+        turns[worker] += 1
+    return image.reshape(-1, _COLUMNS, 4)
+
+
+def timeline(story: Story, blocks: Blocks) -> Figure:
+    """The lanes, and what happened to workers."""
+    n, seconds = story.n_workers, max(story.seconds, 1e-9)
+    lane = 24.0 if n <= 12 else max(14.0, 24.0 * 12 / n) if n <= 40 else max(3.0, 560 / n)
+    with drawing():
+        figure = canvas(900, n * lane + 50)
+        axes = figure.add_subplot()
+        image = (lanes(blocks, n, seconds) * 255).round().astype(np.uint8)
+        extent = (0.0, seconds, n - 0.5, -0.5)
+        axes.imshow(image, extent=extent, aspect="auto", interpolation="none")
+        for worker, start, stop in _lives(story):
+            axes.hlines(worker, start, stop, color=FAINT, linewidth=1.0, zorder=0.5)
+        _marks(axes, story)
+        every = 1 if lane >= 14 else int(np.ceil(14 / lane))
+        places = range(0, n, every)
+        axes.set_yticks(places, [f"worker {k}" for k in places])
+        axes.set_ylim(n - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("seconds")
+    return figure
+
+
+def _lives(story: Story) -> list[tuple[int, float, float]]:
+    """Workers, and from when to when they were there; longer than their blocks tell."""
+    since = dict.fromkeys(range(story.n_workers), 0.0)
+    lives = []
+    for event in story.events:
+        worker = event.worker
+        if worker is not None and event.what in FAULTS and worker in since:
+            lives.append((worker, since.pop(worker), event.time))
+        elif worker is not None and event.what == "restarted":
+            since.setdefault(worker, event.time)
+        elif event.what == "resumed":
+            since |= {k: event.time for k in range(story.n_workers) if k not in since}
+    return lives + [(worker, start, story.seconds) for worker, start in since.items()]
+
+
+def _marks(axes: Axes, story: Story) -> None:
+    shown = [event for event in story.events if event.what != "started"][:_MOST_MARKS]
+    for event in shown:
+        if event.worker is None:
+            if event.what == "resumed":
+                axes.axvline(event.time, color=MUTED, linewidth=1.0, linestyle="--")
+            continue
+        if event.what in _MARKS or event.what in FAULTS:
+            marker, colour, width = _MARKS.get(event.what, ("x", BAD, 2.2))
+            axes.plot(
+                [event.time], [event.worker], marker, color=colour, markeredgewidth=width,
+                markerfacecolor="none", markersize=8, clip_on=False, zorder=3,
+            )  # fmt: skip
+
+
+def draws_against_time(evidence: Evidence) -> Figure:
+    """L(t), and what it would have been under CMC."""
+    counts = evidence.counts
+    times = evidence.release_times(counts)
+    cmc = cmc_releases(evidence.paces, counts)
+    there = np.isfinite(cmc)
+    with drawing():
+        figure = canvas(440, 290)
+        axes = figure.add_subplot()
+        axes.step(times, counts, where="post", color=ACCENT, linewidth=1.8, label="this run")
+        axes.step(
+            cmc[there], counts[there], "--", where="post", color=MUTED, linewidth=1.3,
+            label="plain CMC, by the same times",
+        )  # fmt: skip
+        axes.set(xlabel="seconds", ylabel="global draws, L(t)")
+        axes.set_xlim(0, _reach(times[-1], cmc[there]))
+        axes.set_ylim(bottom=0)
+        _finish(axes)
+    return figure
+
+
+def _reach(end: float, others: Array) -> float:
+    """As far as the others go, but not so far that nothing is seen of what there was."""
+    return float(min(max(end, others.max(initial=0.0)), 4 * end) * 1.03)
+
+
+def errors_against_time(evidence: Evidence) -> Figure:
+    """How far the means may be off, as draws come in."""
+    counts = evidence.counts
+    times = evidence.release_times(counts)
+    expected, seen = evidence.errors(counts)
+    with drawing():
+        figure = canvas(440, 290)
+        axes = figure.add_subplot()
+        axes.plot(
+            times, expected, color=ACCENT, linewidth=1.8, label="expected, by effective draws"
+        )
+        axes.plot(times[:-1], seen[:-1], color=MUTED, linewidth=1.0, label="distance from the last")
+        axes.set(xlabel="seconds", ylabel="error of the means, in sds", yscale="log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        low = min(expected.min() / 3, np.quantile(seen[:-1], 0.1) if len(seen) > 1 else 1.0)
+        axes.set_ylim(bottom=max(low, expected.min() / 30))
+        axes.set_xlim(left=0)
+        _finish(axes)
+    return figure
+
+
+def waiting(times: Array, seconds: float, reasons: list[str]) -> Figure:
+    """When each worker would have had its draws under CMC, and when this run had them.
+
+    `reasons[k]` is said of a worker that would never have had them.
+    """
+    n = len(times)
+    finite = times[np.isfinite(times)]
+    edge = 1.15 * max(finite.max(initial=0.0), seconds, 1e-9)
+    usual = float(np.median(finite)) if len(finite) else np.inf
+    with drawing():
+        figure = canvas(440, max(150.0, min(24.0 * n, 600.0) + 70))
+        axes = figure.add_subplot()
+        for worker, time in enumerate(times):
+            late = not time <= _STRAGGLER * usual
+            width = time if np.isfinite(time) else edge
+            axes.barh(worker, width, color=BAD if late else ACCENT, height=0.62)
+            if not np.isfinite(time):
+                axes.annotate(
+                    reasons[worker], (0.02, worker), xycoords=("axes fraction", "data"),
+                    va="center", color=PAPER, fontsize=9,
+                )  # fmt: skip
+        axes.axvline(seconds, color=INK, linewidth=1.6, label="this run")
+        every = int(np.ceil(n / 40))
+        axes.set_yticks(range(0, n, every), [f"worker {k}" for k in range(0, n, every)])
+        axes.set(xlabel="seconds", xlim=(0, edge), ylim=(n - 0.4, -0.6))
+        axes.tick_params(axis="y", length=0)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), fontsize=9, borderpad=0)
+    return figure
+
+
+def _finish(axes: Axes) -> None:
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), fontsize=9, borderpad=0)

@@ -1,0 +1,154 @@
+"""What a report says of the run: who did what when, and what it would have cost to wait."""
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.plots import FEWEST
+from quorate.report import run_plots
+from quorate.report.evidence import Evidence
+from quorate.report.markup import (
+    Html,
+    bullet_list,
+    element,
+    joined,
+    note,
+    paragraph,
+    seconds,
+    shortened,
+    table,
+)
+from quorate.report.posterior_sections import NONE_YET
+from quorate.report.svg import Pictures, legend
+from quorate.story import Story
+
+_MOST_EVENTS, _MOST_WAITING = 60, 40
+
+
+def ran(story: Story) -> str:
+    """The run in one sentence."""
+    settings = story.settings
+    return (
+        f"{story.n_global:,} of {settings.draws:,} global draws by {settings.scheme} on "
+        f"{settings.workers} workers (redundancy {settings.shards_per_worker}) in "
+        f"{seconds(story.seconds)}: {story.stopped or 'not finished'}"
+    )
+
+
+def timeline(evidence: Evidence, pictures: Pictures) -> Html:
+    """A lane for each worker."""
+    story, blocks = evidence.story, evidence.blocks
+    if not len(blocks):
+        return note("No block has arrived yet.")
+    picture = pictures.svg(run_plots.timeline(story, blocks), "timeline of all workers", "lanes")
+    caption = element(
+        "figcaption",
+        "Blocks in the colours of their shards, one above the other. ×: lost, failed, silent or "
+        "refused; ▷: started again; □: given up; dashed line: the run was resumed.",
+    )
+    figure = element("figure", element("div", picture, class_="scroll"), caption)
+    return joined([figure, legend(story.n_workers), _events(story)])
+
+
+def _events(story: Story) -> Html:
+    told = [event for event in story.events if event.worker is not None]
+    if not told:
+        return note("Nothing happened to any worker.")
+    lines = [
+        f"{event.time:.1f} s: worker {event.worker} {event.what}"
+        + (f": {first}" if (first := _first_line(event.details.get("text"))) else "")
+        for event in told[:_MOST_EVENTS]
+    ]
+    more = len(told) - len(lines)
+    summary = element("summary", f"{len(told):,} things happened to workers")
+    rest = note(f"… and {more:,} more.") if more else ""
+    return element("details", summary, bullet_list(lines), rest)
+
+
+def _first_line(told: object) -> str:
+    lines = str(told or "").strip().splitlines()
+    return shortened(lines[0], 200) if lines else ""
+
+
+def progress(evidence: Evidence, pictures: Pictures) -> Html:
+    """L(t) and errors."""
+    if not evidence.story.n_global or len(evidence.merged) < FEWEST:
+        return note(NONE_YET)
+    draws = pictures.figure(
+        run_plots.draws_against_time(evidence),
+        "global draws against time",
+        "Global draws that were there at a time. Dashed: by the measured times of the same "
+        "workers, if each draw had waited for all of them.",
+    )
+    errors = pictures.figure(
+        run_plots.errors_against_time(evidence),
+        "error against time",
+        "A proxy, since the truth is not known: how far means over the draws so far are expected "
+        "to be off, and how far they were from those over all draws (0 at the end by "
+        "construction). Root mean square over coordinates, unconstrained.",
+    )
+    return element("div", draws, errors, class_="pair")
+
+
+def waiting(evidence: Evidence, pictures: Pictures) -> Html:
+    """CMC in virtual time."""
+    story, took = evidence.story, evidence.blocks.releasing_time
+    n_draws, gone = story.n_global, story.gone()
+    if not n_draws:
+        return note(NONE_YET)
+    times = np.array([pace.when(np.array([n_draws]))[0] for pace in evidence.paces])
+    reasons = ["never" if k in gone else "no block sent" for k in range(len(times))]
+    latest = times.max()
+    if np.isfinite(latest):
+        then = f"would have had them after {seconds(latest)}"
+    elif any(np.isinf(times[worker]) for worker in gone):
+        then = "would never have had them"
+    else:
+        then = "would have had them nobody knows when: a worker has sent no block"
+    told = (
+        f"This run had its {n_draws:,} draws after {seconds(took)}. Plain CMC, which waits for "
+        f"every worker for every draw, {then}."
+    )
+    figure = pictures.figure(
+        run_plots.waiting(times, took, reasons),
+        "when each worker would have been ready under CMC",
+        "When each worker alone would have had its draws under CMC. Line: this run.",
+    )
+    beside = _waiting_table(evidence, times, reasons)
+    how = note(
+        "In virtual time, from the measured time of each worker's blocks, divided by the shards "
+        "each of them was of. Workers that share a core, or a process, were measured that way. "
+        "Beyond its last block, a worker repeats those it has sent."
+    )
+    return joined([paragraph(told), element("div", figure, beside, class_="pair"), how])
+
+
+def _waiting_table(evidence: Evidence, times: Array, reasons: list[str]) -> Html:
+    n_blocks = np.bincount(evidence.blocks.workers, minlength=len(times))
+    slowest = sorted(range(len(times)), key=lambda k: -times[k])[:_MOST_WAITING]
+    rows = []
+    for worker in sorted(slowest):
+        extra = times[worker] - evidence.blocks.releasing_time
+        if np.isinf(extra):
+            ready, cost = reasons[worker], "all of it"
+        else:
+            ready, cost = seconds(times[worker]), seconds(extra) if extra > 0 else "nothing"
+        rows.append([f"worker {worker}", f"{n_blocks[worker]:,}", ready, cost])
+    rest = note(f"The slowest {len(rows)} of {len(times)}.") if len(rows) < len(times) else ""
+    return element("div", table(["", "blocks", "ready", "extra wait"], rows), rest)
+
+
+def bandwidth(evidence: Evidence) -> Html:
+    """What was sent."""
+    blocks, story = evidence.blocks, evidence.story
+    n_bytes, n_floats = int(blocks.n_bytes.sum()), int(blocks.n_floats.sum())
+    rows = [["in all", f"{n_bytes:,}", f"{n_floats:,}"]]
+    if story.n_global:
+        each = [f"{total / story.n_global:,.1f}" for total in (n_bytes, n_floats)]
+        rows.append(["for each global draw", *each])
+    least = story.n_workers * story.dim
+    rows.append(["plain CMC, for each global draw", f"{8 * least:,}", f"{least:,}"])
+    what = note(
+        "Of what blocks hold, without headers, and without the states of chains that travel with "
+        "them."
+    )
+    return joined([table(["", "bytes", "floats"], rows), what])

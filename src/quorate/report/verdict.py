@@ -1,0 +1,74 @@
+"""The verdict on the merge, if somebody has asked for one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from quorate.report.markup import Html, bullet_list, code, element, joined, note, number, table
+
+_CLASSES = {"good": "good", "usable": "usable", "do not trust": "bad"}
+_SHOWN = 100  # parameters
+
+
+def section(verdict: dict[str, Any] | str | None, folder: str) -> Html:
+    """What it says and what to do; or how to get one."""
+    if verdict is None:
+        return note("Not checked: run ", code(f"quorate check {folder}"), ".")
+    if isinstance(verdict, str):
+        return note("The verdict cannot be read (", verdict, "): run quorate check again.")
+    word = str(verdict.get("verdict", "unknown"))
+    badge = element("strong", word, class_=f"badge {_CLASSES.get(word, 'usable')}")
+    facts = []
+    if "k_hat" in verdict:
+        facts.append(f"Pareto k̂ {number(verdict['k_hat'], 2)}")
+    if "importance_ess" in verdict:
+        facts.append(f"{number(verdict['importance_ess'], 3)} effective draws by importance")
+    first = element("p", badge, " ", "; ".join(facts))
+    advice = verdict.get("advice")
+    return joined(
+        [
+            first,
+            element("p", advice) if advice else "",
+            _corrected(verdict.get("raw"), verdict.get("corrected")),
+            _shards(verdict.get("shards")),
+        ]
+    )
+
+
+def _corrected(raw: object, corrected: object) -> Html:
+    """Both ways of merging side by side."""
+    if not isinstance(raw, Mapping) or not isinstance(corrected, Mapping):
+        return Html()
+    shared = [name for name in raw if name in corrected][:_SHOWN]
+    measures = list(dict.fromkeys(key for name in shared for key in _fields(raw[name])))
+    head = ["parameter", *(f"{m}, {kind}" for m in measures for kind in ("raw", "corrected"))]
+    rows = [
+        [name, *(_value(_fields(f[name]).get(m, "")) for m in measures for f in (raw, corrected))]
+        for name in shared
+    ]
+    return joined([element("h3", "Raw and corrected"), table(head, rows)]) if rows else Html()
+
+
+def _shards(shards: object) -> Html:
+    if not isinstance(shards, list) or not shards:
+        return Html()
+    if not all(isinstance(shard, Mapping) for shard in shards):
+        return bullet_list(_value(shard) for shard in shards)
+    columns = [c for c in dict.fromkeys(key for shard in shards for key in shard) if c != "shard"]
+    rows = [
+        [f"shard {shard.get('shard', i)}", *(_value(shard.get(c, "")) for c in columns)]
+        for i, shard in enumerate(shards)
+    ]
+    return joined([element("h3", "Shards"), table(["", *columns], rows)])
+
+
+def _fields(row: object) -> Mapping[str, Any]:
+    return row if isinstance(row, Mapping) else {"value": row}
+
+
+def _value(value: object) -> str:
+    """One cell, whatever is in it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_value(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_value, value))
+    return "" if value is None else number(value, 3)
