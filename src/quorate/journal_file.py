@@ -15,6 +15,7 @@ from quorate.errors import JournalError
 from quorate.journal_rows import DamagedRowError, Row, read_row, write_row
 
 NAME = "journal.sqlite"
+LOCK_NAME = "journal.lock"
 SCHEMA = 1
 _APPLICATION = 0x71757261  # "qura", in the header of the file
 _TABLES = {
@@ -85,7 +86,7 @@ class Lock:
     """The right to write, held by one process at a time and freed by its death."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / "journal.lock"
+        path = folder / LOCK_NAME
         with told_clearly(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:

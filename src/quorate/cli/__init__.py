@@ -7,6 +7,7 @@ import click
 from quorate.cli.combining import combine_command
 from quorate.cli.paper import reproduce_command, simulate_command
 from quorate.cli.sampling import resume_command, sample_command, summary_command
+from quorate.cli.watching import watch_command
 from quorate.errors import QuorateError, WorkerFailedError
 
 _FAILED = 4  # exit code of a run that broke
@@ -40,6 +41,7 @@ for command in (
     sample_command,
     resume_command,
     summary_command,
+    watch_command,
     combine_command,
     reproduce_command,
     simulate_command,

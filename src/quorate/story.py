@@ -1,0 +1,283 @@
+"""The story of a run, as its journal tells it: who sent what when, and what became of whom.
+
+Reading it executes nothing: the model that is kept with the run is not opened. Draws are therefore
+those of the unconstrained space in which they are merged.
+
+>>> with Story(folder) as story:
+...     story.read()
+...     blocks, seconds = story.blocks(), story.seconds
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from quorate._types import Array, IntArray
+from quorate.errors import BadInputError, SingularCovarianceError
+from quorate.journal import BlockRecord, ChainKey, EventRecord, JournalReader
+from quorate.messages import Block, Task
+from quorate.settings import Settings
+
+FAULTS = ("lost", "failed", "silent", "refused", "retired")  # events that take a worker away
+_RUN = ("started", "resumed", "finished")
+
+
+class _Row(NamedTuple):
+    """One block; see `Blocks`."""
+
+    begin: float
+    end: float
+    worker: int
+    attempt: int
+    cell: int
+    first_draw: int
+    n_draws: int
+    n_shards: int
+    n_bytes: int
+    n_floats: int
+    n_global: int
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """All blocks in the order in which they came: one entry of every array for each.
+
+    Parameters
+    ----------
+    cells
+        Sets of shards that blocks are made of, in the order in which they were first seen.
+    begins, ends
+        When its worker could begin with it, and when it was there, in seconds.
+    workers, attempts
+        Who sent it, and how often that worker had been started again by then.
+    cell
+        `cells[cell[i]]` are the shards of block i.
+    first_draws, n_draws, n_shards
+        Draw of its chain that it begins with, draws in it, shards that each of them is of.
+    n_bytes, n_floats
+        Of what was sent for the draws; states of chains, which come along, are not counted.
+    n_global
+        L(t), the global draws that were there with it.
+    """
+
+    cells: tuple[tuple[int, ...], ...]
+    begins: Array
+    ends: Array
+    workers: IntArray
+    attempts: IntArray
+    cell: IntArray
+    first_draws: IntArray
+    n_draws: IntArray
+    n_shards: IntArray
+    n_bytes: IntArray
+    n_floats: IntArray
+    n_global: IntArray
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def of(self, worker: int) -> "Blocks":
+        """Those of one worker."""
+        mine = self.workers == worker
+        chosen = {
+            name: array[mine] for name, array in vars(self).items() if isinstance(array, np.ndarray)
+        }
+        return Blocks(self.cells, **chosen)
+
+    @cached_property
+    def releases(self) -> tuple[Array, IntArray]:
+        """The moments at which L(t) grew, and what it grew to."""
+        grew = np.diff(self.n_global, prepend=0) > 0
+        return self.ends[grew], self.n_global[grew]
+
+    @property
+    def releasing_time(self) -> float:
+        """When the last global draw was there; 0 if there is none."""
+        times, _ = self.releases
+        return float(times[-1]) if len(times) else 0.0
+
+
+class Story:
+    """What a journal says so far. `read` goes on from there: for a look at a run under way.
+
+    Attributes
+    ----------
+    configuration
+        What the run was started with.
+    settings
+        Those of its last sitting.
+    events
+        What happened to workers and to the run, in order; tasks given are not among them.
+    seconds
+        How long the run has taken.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._reader = JournalReader(folder)
+        try:
+            self.configuration = self._reader.configuration()
+            self.settings = _settings(self.configuration.get("settings"))
+            self.dim = int(self.configuration["dim"])
+            self._scheme = self.settings.make_scheme(self.dim)
+        except BaseException:
+            self._reader.close()
+            raise
+        self.events: list[EventRecord] = []
+        self.seconds = 0.0
+        self._rows: list[_Row] = []
+        self._cells: dict[tuple[int, ...], int] = {}
+        self._last_ends: dict[int, float] = {}
+        self._given: dict[ChainKey, list[tuple[int, float]]] = {}
+        self._shard_draws: dict[int, list[Array]] = {}
+        self._n_global = 0
+
+    def __enter__(self) -> "Story":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    def read(self) -> None:
+        """Take in what is new."""
+        for record in self._reader.records():
+            self.seconds = max(self.seconds, record.time)
+            if isinstance(record, BlockRecord):
+                self._take_block(record)
+            elif isinstance(record, EventRecord):
+                self._take_event(record)
+
+    # ------------------------------------------------------------ what is there
+
+    @property
+    def names(self) -> list[str]:
+        """One for each unconstrained coordinate."""
+        return list(map(str, self.configuration["names"]))
+
+    @property
+    def n_workers(self) -> int:
+        """K, which is the number of shards too."""
+        return self.settings.workers
+
+    @property
+    def n_dropped(self) -> int:
+        """Rows of the journal that are damaged and were left out."""
+        return len(self._reader.dropped) + self._reader.n_lacking
+
+    @property
+    def sends_draws(self) -> bool:
+        """Whether blocks hold draws of single shards, and not sums of them, as coded ones do."""
+        return bool(self._shard_draws) or not self._rows
+
+    @property
+    def n_global(self) -> int:
+        """Global draws that are there, up to those that were asked for."""
+        return min(self._n_global, self.settings.draws)
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the last sitting ended; None if it goes on, or was killed."""
+        told = [event for event in self.events if event.what in _RUN]
+        if not told or told[-1].what != "finished":
+            return None
+        return str(told[-1].details.get("reason", "finished"))
+
+    def blocks(self) -> Blocks:
+        """All blocks so far."""
+        columns = np.array(self._rows, dtype=float).reshape(-1, len(_Row._fields)).T
+        begins, ends, *counts = columns
+        return Blocks(tuple(self._cells), begins, ends, *(c.astype(np.int64) for c in counts))
+
+    def shard_draws(self) -> list[Array]:
+        """Draws received of each shard, unconstrained, shape (n_received, dim) each."""
+        nothing = [np.empty((0, self.dim))]
+        return [
+            np.concatenate(self._shard_draws.get(shard, nothing)) for shard in range(self.n_workers)
+        ]
+
+    def global_draws(self) -> Array:
+        """Unconstrained, shape (n, dim): what the scheme makes of all blocks so far.
+
+        None where there are too few for weights.
+        """
+        try:
+            draws = self._scheme.global_draws()
+        except SingularCovarianceError:
+            draws = np.empty((0, self.dim))
+        return draws[: self.settings.draws].reshape(-1, self.dim)
+
+    def gone(self) -> dict[int, float]:
+        """Workers that had not come back when the story ends, and when they were lost."""
+        lost: dict[int, float] = {}
+        for event in self.events:
+            worker = event.worker
+            if worker is None or event.what not in FAULTS:
+                continue
+            if event.time >= self._last_ends.get(worker, 0.0):
+                lost.setdefault(worker, event.time)
+        return lost
+
+    # ------------------------------------------------------------ reading
+
+    def _take_block(self, record: BlockRecord) -> None:
+        self._n_global = self._scheme.receive(block_of(record))
+        payload, worker = record.payload, record.worker
+        if payload.ndim == 3:
+            for i, shard in enumerate(record.shards):
+                self._shard_draws.setdefault(shard, []).append(payload[:, i])
+        arrays = [payload, *record.extras.values()]
+        self._rows.append(
+            _Row(
+                begin=min(
+                    max(self._last_ends.get(worker, 0.0), self._task_given(record)), record.time
+                ),
+                end=record.time,
+                worker=worker,
+                attempt=record.attempt,
+                cell=self._cells.setdefault(record.shards, len(self._cells)),
+                first_draw=record.first_draw,
+                n_draws=len(payload),
+                n_shards=len(record.shards),
+                n_bytes=sum(array.nbytes for array in arrays),
+                n_floats=sum(array.size * (1 + (array.dtype.kind == "c")) for array in arrays),
+                n_global=self.n_global,
+            )
+        )
+        self._last_ends[worker] = record.time
+
+    def _take_event(self, event: EventRecord) -> None:
+        if event.what == "task" and event.worker is not None:
+            details = event.details
+            key = ChainKey(event.worker, tuple(details["shards"]), details["chain"])
+            self._given.setdefault(key, []).append((details["first"], event.time))
+            return
+        if event.what == "resumed":
+            self.settings = _settings(event.details.get("settings"))
+        self.events.append(event)
+
+    def _task_given(self, block: BlockRecord) -> float:
+        """When the task that a block belongs to was given; 0 if that is not known."""
+        given = self._given.get(block.key, [])
+        for i in range(len(given) - 1, -1, -1):
+            first, time = given[i]
+            if first <= block.first_draw:
+                del given[:i]
+                return time
+        return 0.0
+
+
+def block_of(record: BlockRecord) -> Block:
+    """The block that was recorded, as the scheme was given it."""
+    n_draws = len(record.payload)
+    task = Task(record.worker, record.shards, record.chain, record.first_draw, n_draws)
+    return Block(task, record.first_draw, record.payload, record.extras)
+
+
+def _settings(kept: object) -> Settings:
+    try:
+        return Settings(**kept)  # type: ignore[arg-type]
+    except TypeError:
+        way_out = "read the run with the quorate that made it, or a later one"
+        raise BadInputError("settings", kept, way_out) from None
