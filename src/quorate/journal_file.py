@@ -7,7 +7,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +166,18 @@ def connect(folder: Path, *, writable: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def close_written(connection: sqlite3.Connection) -> None:
+    """Close it with all in the one file: while somebody reads, SQLite would leave the log as it is.
+
+    What cannot be moved now stays in the log, and is as safe there.
+    """
+    try:
+        with suppress(sqlite3.Error):
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.close()
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> None:
