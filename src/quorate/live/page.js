@@ -101,7 +101,9 @@ function showStatus(state) {
   badge(running ? "running" : state.reason, running || fine ? "good" : "usable");
   element("what").textContent = `scheme ${state.scheme}, ${count(state.lanes.length)} workers, ` +
     `redundancy ${state.redundancy}, sampler ${state.sampler}`;
-  element("stop").hidden = !state.can_stop;
+  const button = element("stop");
+  button.hidden = !state.can_stop;
+  if (button.hidden) Object.assign(button, { disabled: false, textContent: "Stop the run" });
 }
 
 function showProgress(state) {
@@ -222,11 +224,11 @@ function drawLane(canvas, lane, state) {
   for (const [time, what] of lane.marks) drawMark(pen, what, Math.max(place(time), 10), height / 2);
 }
 
-/** Faults end at their time, restarts begin at it: one does not hide the other. */
+/** Faults end at their time, what follows from them begins there: one does not hide the other. */
 function drawMark(pen, what, x, y) {
   const path = new Path2D();
   if (what === "restarted") path.addPath(new Path2D(`M${x + 1} ${y - 5}L${x + 8} ${y}L${x + 1} ${y + 5}Z`));
-  else if (what === "retired") path.rect(x - 4, y - 4, 8, 8);
+  else if (what === "retired") path.rect(x + 1, y - 4, 8, 8);
   else path.addPath(new Path2D(`M${x - 9} ${y - 4}L${x - 1} ${y + 4}M${x - 1} ${y - 4}L${x - 9} ${y + 4}`));
   pen.lineJoin = pen.lineCap = "round";
   pen.strokeStyle = colour("--paper");
