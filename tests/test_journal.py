@@ -204,6 +204,19 @@ def test_a_reader_follows_a_run(tmp_path):
         assert list(reader.records()) == []
 
 
+def test_the_file_is_whole_when_closed_though_somebody_reads(tmp_path):
+    journal = Journal.create(tmp_path, CONFIGURATION)
+    with JournalReader(tmp_path) as reader:
+        journal.append([block(0)])
+        assert len(list(reader.records())) == 1
+        journal.close()
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        shutil.copy(tmp_path / "journal.sqlite", copy)
+    with JournalReader(copy) as reader:
+        assert len(list(reader.records())) == 1
+
+
 def test_a_state_ahead_of_what_was_read_is_none(tmp_path):
     with Journal.create(tmp_path, {}) as journal, JournalReader(tmp_path) as reader:
         journal.append([block(0)])

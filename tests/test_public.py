@@ -33,6 +33,7 @@ def test_import_is_light():
     heavy = {
         *("matplotlib", "rich", "click", "cloudpickle", "pandas", "polars", "pyarrow", "xarray"),
         *("arviz", "jax", "blackjax", "numpyro", "pymc", "ray", "scipy.stats", "scipy.optimize"),
+        *("starlette", "uvicorn"),
     }
     loaded = f"import quorate, quorate.samplers, sys; print({heavy} & set(sys.modules))"
     result = subprocess.run(

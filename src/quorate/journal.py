@@ -114,7 +114,7 @@ class Journal:
         """Close the file and let others write."""
         try:
             with journal_file.told_clearly(self._path):
-                self._connection.close()
+                journal_file.close_written(self._connection)
         finally:
             self._lock.close()
 

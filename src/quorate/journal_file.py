@@ -7,7 +7,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from quorate.errors import JournalError
 from quorate.journal_rows import DamagedRowError, Row, read_row, write_row
 
 NAME = "journal.sqlite"
+LOCK_NAME = "journal.lock"
 SCHEMA = 1
 _APPLICATION = 0x71757261  # "qura", in the header of the file
 _TABLES = {
@@ -85,7 +86,7 @@ class Lock:
     """The right to write, held by one process at a time and freed by its death."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / "journal.lock"
+        path = folder / LOCK_NAME
         with told_clearly(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -165,6 +166,18 @@ def connect(folder: Path, *, writable: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def close_written(connection: sqlite3.Connection) -> None:
+    """Close it with all in the one file: while somebody reads, SQLite would leave the log as it is.
+
+    What cannot be moved now stays in the log, and is as safe there.
+    """
+    try:
+        with suppress(sqlite3.Error):
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.close()
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> None:

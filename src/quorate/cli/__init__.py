@@ -8,6 +8,7 @@ from quorate.cli.combining import combine_command
 from quorate.cli.paper import reproduce_command, simulate_command
 from quorate.cli.reporting import report_command
 from quorate.cli.sampling import resume_command, sample_command, summary_command
+from quorate.cli.watching import watch_command
 from quorate.errors import QuorateError, WorkerFailedError
 
 _FAILED = 4  # exit code of a run that broke
@@ -42,6 +43,7 @@ for command in (
     resume_command,
     summary_command,
     report_command,
+    watch_command,
     combine_command,
     reproduce_command,
     simulate_command,

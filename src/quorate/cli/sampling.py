@@ -4,7 +4,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from rich.text import Text
 
 from quorate.api import resume, sample
 from quorate.cli.console import err, out
+from quorate.cli.watching import tell_address
 from quorate.coding import CODES
 from quorate.errors import BadInputError, LostShardError, require
+from quorate.live.beside import page_beside
 from quorate.model import Model
 from quorate.models import linear, logistic, negative_binomial, poisson
 from quorate.models.formula import design
@@ -70,6 +72,7 @@ _FAILED = 4  # exit code of a run that has none
 @click.option("--dead", metavar="N[@B]", help="End N workers, after B blocks, on purpose.")
 @click.option("--json", "as_json", is_flag=True, help="Tell the progress as lines of JSON.")
 @click.option("--straggle", metavar="pareto:TAIL", help="Delay blocks by random factors.")
+@click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
 def sample_command(
     what: tuple[str, ...],
     formula: str | None,
@@ -77,6 +80,8 @@ def sample_command(
     straggle: str | None,
     columns: str | None,
     as_json: bool,
+    run_dir: Path | None,
+    watch: bool,
     **options: Any,
 ) -> None:
     """Draw from the posterior of a model on this machine, or on a Ray cluster."""
@@ -88,8 +93,11 @@ def sample_command(
     else:
         files = list(what)
         model, reading = _regression(formula, family, files)
+    options |= {"straggle": tail, "progress": _progress(as_json)}
     with _told() as tell:
-        tell(sample(model, files, straggle=tail, progress=_progress(as_json), **reading, **options))
+        with page_beside(run_dir, tell_address) if watch else nullcontext(run_dir) as folder:
+            result = sample(model, files, run_dir=folder, **reading, **options)
+        tell(result)
 
 
 @click.command("resume")

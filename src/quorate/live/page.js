@@ -1,0 +1,291 @@
+// The live page: asks for the state of the run once a second, and shows it.
+// Whatever comes from the run is put in as text, never as markup.
+"use strict";
+
+const SECOND = 1000;
+const MOST_SHARDS_NAMED = 24;
+const element = (id) => document.getElementById(id);
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+let last = null;
+let failures = 0;
+
+async function look() {
+  try {
+    const answer = await fetch("state");
+    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    last = await answer.json();
+    failures = 0;
+    show(last);
+  } catch (error) {
+    failures += 1;
+    missed();
+  }
+  if (failures < 30) setTimeout(look, failures ? 2 * SECOND : SECOND);
+}
+
+function missed() {
+  element("stop").hidden = true;
+  const ended = last !== null && last.status === "ended";
+  if (!ended) badge("no answer", "bad");
+  trouble(ended ? "" : "The server of this page does not answer: it may have ended, with the run or before it. " +
+    "What is below is the last that was seen.");
+}
+
+// ---------------------------------------------------------------- words
+
+const count = (value) => value.toLocaleString("en");
+const short = (value) => (value === null ? "–" : String(Number(value.toPrecision(2))));
+
+function fixed(value, sd) {
+  if (value === null) return "–";
+  const size = Math.max(Math.abs(value), sd || 0);
+  if (size !== 0 && (size >= 1e6 || size < 1e-4)) return value.toExponential(2);
+  const digits = sd > 0 ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(sd)))) : 3;
+  return value.toFixed(digits);
+}
+
+function duration(seconds) {
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 100) return `${seconds.toFixed(0)} s`;
+  if (seconds < 6000) return `${(seconds / 60).toFixed(0)} min`;
+  return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${(seconds / 86400).toFixed(1)} days`;
+}
+
+function badge(text, kind) {
+  element("status").textContent = text;
+  element("status").className = `badge ${kind}`;
+}
+
+function trouble(text) {
+  element("trouble").textContent = text;
+  element("trouble").hidden = !text;
+}
+
+/** As many children of a kind as there are things; each is filled with its own. */
+function each(parent, things, make, fill) {
+  while (parent.children.length > things.length) parent.lastElementChild.remove();
+  while (parent.children.length < things.length) parent.append(make());
+  things.forEach((thing, i) => fill(parent.children[i], thing, i));
+}
+
+function made(tag, ...children) {
+  const node = document.createElement(tag);
+  node.append(...children);
+  return node;
+}
+
+// ---------------------------------------------------------------- the page
+
+function show(state) {
+  element("run").textContent = state.run;
+  trouble(state.trouble || (state.dropped ? `${count(state.dropped)} damaged rows of the journal are left out.` : ""));
+  if (state.draws === undefined) {
+    const begins = state.status === "not begun";
+    if (begins) trouble("");
+    badge(begins ? "about to begin" : "cannot be read", begins ? "" : "bad");
+    element("what").textContent = begins ? "Rows are being cut into shards." : "";
+    return;
+  }
+  showStatus(state);
+  showProgress(state);
+  showPosterior(state);
+  showLanes(state);
+  showEvents(state);
+}
+
+function showStatus(state) {
+  const share = Math.floor((100 * state.draws) / state.target);
+  document.title = `${share} % · ${state.run}`;
+  const fine = state.reason === "done" || state.reason === "enough effective draws";
+  const running = state.status === "running";
+  badge(running ? "running" : state.reason, running || fine ? "good" : "usable");
+  element("what").textContent = `scheme ${state.scheme}, ${count(state.lanes.length)} workers, ` +
+    `redundancy ${state.redundancy}, sampler ${state.sampler}`;
+  const button = element("stop");
+  button.hidden = !state.can_stop;
+  if (button.hidden) Object.assign(button, { disabled: false, textContent: "Stop the run" });
+}
+
+function showProgress(state) {
+  element("draws").max = state.target;
+  element("draws").value = state.draws;
+  const left = state.seconds_left === null ? "" : `, about ${duration(state.seconds_left)} left`;
+  element("draws-told").textContent =
+    `${count(state.draws)} of ${count(state.target)} draws after ${duration(state.seconds)}${left}`;
+  const wanted = state.target_ess !== null;
+  element("ess").hidden = element("ess-told").hidden = !wanted;
+  if (!wanted) return;
+  element("ess").max = state.target_ess;
+  element("ess").value = state.ess || 0;
+  element("ess-told").textContent = `${count(Math.floor(state.ess || 0))} of ` +
+    `${count(state.target_ess)} effective draws of every parameter, which would be enough`;
+}
+
+function showPosterior(state) {
+  const parameters = state.parameters;
+  const more = state.n_parameters - parameters.length;
+  element("posterior").hidden = !parameters.length;
+  element("posterior-told").textContent = parameters.length
+    ? "On the unconstrained scale, on which draws are merged. The band is the mean ± 2 standard errors (MCSE) " +
+      "by the draws there were: it narrows as they come." +
+      (more ? ` ${count(more)} more parameters are not shown.` : "")
+    : "There are too few draws yet.";
+  each(element("parameters"), parameters, makeParameter, (row, parameter) => fillParameter(row, parameter, state));
+}
+
+function makeParameter() {
+  const name = made("th");
+  name.scope = "row";
+  const cells = ["", "wide", "wide", "", ""].map((kind) => {
+    const cell = made("td");
+    cell.className = kind;
+    return cell;
+  });
+  const picture = made("td", made("canvas"));
+  picture.className = "picture";
+  return made("tr", name, ...cells, picture);
+}
+
+function fillParameter(row, parameter, state) {
+  const { mean, sd, low, high, ess, mcse } = parameter;
+  const told = [parameter.name, fixed(mean, sd), short(mcse), short(sd), `${fixed(low, sd)} … ${fixed(high, sd)}`,
+    ess === null ? "–" : count(Math.floor(ess))];
+  told.forEach((text, i) => { row.children[i].textContent = text; });
+  drawHistory(row.querySelector("canvas"), parameter, state);
+}
+
+function showLanes(state) {
+  each(element("lanes"), state.lanes, () => made("li", made("span"), made("canvas")), (row, lane, worker) => {
+    const shards = lane.shards.length > 4 ? `${lane.shards.slice(0, 4).join(", ")}, …` : lane.shards.join(", ");
+    const [label, canvas] = row.children;
+    const status = state.status === "running" && lane.status !== "working" ? ` · ${lane.status}` : "";
+    label.textContent = `${worker} · shards ${shards} · ${count(lane.draws)} draws${status}`;
+    label.title = `worker ${worker}: ${count(lane.blocks)} blocks`;
+    label.className = ["working", "starting", "ended"].includes(lane.status) ? "" : "gone";
+    drawLane(canvas, lane, state);
+  });
+  element("axis").hidden = false;
+  element("now").textContent = duration(state.seconds);
+  const named = state.lanes.length <= MOST_SHARDS_NAMED ? state.lanes : [];
+  each(element("shards"), named, () => made("span", made("canvas"), made("span")), (item, lane, shard) => {
+    const { pen, width, height } = canvasOf(item.firstElementChild);
+    pen.fillStyle = shardColour(shard);
+    pen.fillRect(0, 0, width, height);
+    item.lastElementChild.textContent = `shard ${shard}`;
+  });
+}
+
+function showEvents(state) {
+  each(element("events"), state.events, () => made("li"), (item, event) => {
+    const who = event.worker === null ? "the run" : `worker ${event.worker}`;
+    item.textContent = `${event.time.toFixed(1)} s  ${who} ${event.what}${event.text ? `: ${event.text}` : ""}`;
+  });
+}
+
+// ---------------------------------------------------------------- pictures
+
+/** A clean canvas in units of the page, sharp on any screen. */
+function canvasOf(canvas) {
+  const scale = window.devicePixelRatio || 1;
+  const { width, height } = canvas.getBoundingClientRect();
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(height * scale);
+  const pen = canvas.getContext("2d");
+  pen.scale(scale, scale);
+  return { pen, width, height };
+}
+
+/** Far from those of its neighbours, and all as bright as each other. */
+function shardColour(shard) {
+  return `oklch(${colour("--brightness")} 0.14 ${((0.68 + shard * 0.6180339887) % 1) * 360})`;
+}
+
+function drawLane(canvas, lane, state) {
+  const { pen, width, height } = canvasOf(canvas);
+  const place = (time) => (time / Math.max(state.seconds, 1e-9)) * (width - 9);
+  pen.fillStyle = colour("--raised");
+  pen.fillRect(0, 2, width, height - 4);
+  const shades = new Map();
+  for (const [begin, end, cell] of lane.spans) {
+    const shards = state.cells[cell];
+    const stripe = (height - 4) / shards.length;
+    const [left, right] = [place(begin), place(end)];
+    const gap = right - left > 4 ? 1 : 0;
+    shards.forEach((shard, i) => {
+      if (!shades.has(shard)) shades.set(shard, shardColour(shard));
+      pen.fillStyle = shades.get(shard);
+      pen.fillRect(left, 2 + i * stripe, Math.max(right - left - gap, 0.75), stripe);
+    });
+  }
+  pen.fillStyle = colour("--ink");
+  for (const time of state.sittings) {
+    for (let y = 0; y < height; y += 4) pen.fillRect(place(time), y, 1.5, 2);
+  }
+  for (const [time, what] of lane.marks) drawMark(pen, what, Math.max(place(time), 10), height / 2);
+}
+
+/** Faults end at their time, what follows from them begins there: one does not hide the other. */
+function drawMark(pen, what, x, y) {
+  const path = new Path2D();
+  if (what === "restarted") path.addPath(new Path2D(`M${x + 1} ${y - 5}L${x + 8} ${y}L${x + 1} ${y + 5}Z`));
+  else if (what === "retired") path.rect(x + 1, y - 4, 8, 8);
+  else path.addPath(new Path2D(`M${x - 9} ${y - 4}L${x - 1} ${y + 4}M${x - 1} ${y - 4}L${x - 9} ${y + 4}`));
+  pen.lineJoin = pen.lineCap = "round";
+  pen.strokeStyle = colour("--paper");
+  pen.lineWidth = 5;
+  pen.stroke(path);
+  pen.strokeStyle = pen.fillStyle = colour(what === "restarted" ? "--ink" : "--bad");
+  pen.lineWidth = 2.2;
+  pen.stroke(path);
+  if (what === "restarted" || what === "retired") pen.fill(path);
+}
+
+/** The mean, and how far it may be off, as draws came in. */
+function drawHistory(canvas, parameter, state) {
+  const { pen, width, height } = canvasOf(canvas);
+  const points = state.times
+    .map((time, i) => ({ time, mean: parameter.means[i], error: 2 * parameter.errors[i] }))
+    .filter((point) => point.mean !== null && Number.isFinite(point.error));
+  if (!points.length) return;
+  const reaches = points.map((point) => Math.abs(point.mean - parameter.mean) + point.error).sort((a, b) => a - b);
+  const reach = reaches[Math.floor(0.85 * (reaches.length - 1))] || 1e-300; // the first few would dwarf all others
+  const begin = points[0].time;
+  const x = (point) => ((point.time - begin) / Math.max(state.seconds - begin, 1e-9)) * (width - 2) + 1;
+  const y = (value) => (0.5 - (0.46 * (value - parameter.mean)) / reach) * height;
+  const line = (list, value) => list.forEach((point) => pen.lineTo(x(point), y(value(point))));
+  pen.fillStyle = colour("--faint");
+  pen.fillRect(0, y(parameter.mean), width, 1);
+  pen.beginPath();
+  line(points, (point) => point.mean + point.error);
+  line([...points].reverse(), (point) => point.mean - point.error);
+  pen.fillStyle = colour("--band");
+  pen.fill();
+  pen.beginPath();
+  line(points, (point) => point.mean);
+  pen.strokeStyle = colour("--accent");
+  pen.lineWidth = 1.6;
+  pen.stroke();
+}
+
+// ---------------------------------------------------------------- what people do
+
+async function stop() {
+  if (!confirm("End the run now, with the draws that are there? It can be resumed.")) return;
+  const button = element("stop");
+  button.disabled = true;
+  try {
+    const answer = await fetch("stop", { method: "POST" });
+    button.textContent = answer.ok ? "Asked to stop" : "There is nobody to ask";
+  } catch (error) {
+    button.disabled = false;
+  }
+}
+
+function redraw() {
+  if (last !== null) show(last);
+}
+
+element("stop").addEventListener("click", stop);
+window.addEventListener("resize", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+look();
