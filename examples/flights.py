@@ -1,24 +1,30 @@
 """Which flights out of New York arrive late? A logistic regression of 327,346 flights.
 
 Six workers on this machine hold two of six shards each. One of them is ten times slower than it
-should be, and one is ended half-way: the posterior does not wait for either.
+should be, and one is killed half-way: the posterior does not wait for either.
 """
 
+import os
+import signal
+import sys
 import time
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 import quorate
 from quorate.models import logistic
 from quorate.models.formula import design
+from quorate.progress import LiveTable, plain_lines
+from quorate.report import write_report
 
 FORMULA = "late ~ C(month) + hour + {hour**2} + origin + carrier"
-WORKERS, DRAWS = 6, 1000
+WORKERS, DRAWS = 6, 10_000
+SLOW, DOOMED = 0, 5
 
 
 def flights() -> pd.DataFrame:
@@ -34,6 +40,31 @@ def flights() -> pd.DataFrame:
     return table
 
 
+class KillHalfWay:
+    """Passes on how far the run is, and kills a worker, really, when half of it is done."""
+
+    def __init__(self, show: quorate.progress.Listener) -> None:
+        self._show = show
+        self._done = False
+
+    def __call__(self, progress: quorate.progress.Progress) -> None:
+        self._show(progress)
+        pid = progress.workers[DOOMED].pid
+        if not self._done and progress.draws >= DRAWS / 2 and pid is not None:
+            self._done = True
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def shown():
+    """A live table on a terminal, lines elsewhere."""
+    if sys.stderr.isatty():
+        with LiveTable() as show:
+            yield show
+    else:
+        yield plain_lines()
+
+
 def main() -> None:
     """Fit, and tell the story."""
     console = Console()
@@ -41,12 +72,12 @@ def main() -> None:
     encoding = design(FORMULA, table)
     model = logistic(encoding.names)
     console.print(
-        f"{len(table):,} flights, {model.dim} coefficients, {WORKERS} workers: worker 0 is "
-        f"ten times slower, worker {WORKERS - 1} will be ended half-way"
+        f"{len(table):,} flights, {model.dim} coefficients, {WORKERS} workers: worker {SLOW} is "
+        f"ten times slower, worker {DOOMED} will be killed half-way"
     )
+    run_dir = Path("results/demo/flights") / time.strftime("%Y%m%d-%H%M%S")
     start = time.perf_counter()
-    with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task("draws of the posterior", total=DRAWS)
+    with shown() as show:
         result = quorate.sample(
             model,
             encoding.arrays(table),
@@ -57,20 +88,19 @@ def main() -> None:
             seed=1,
             sampler="ellipse",
             slow="1x10",
-            dead="1@12",
-            progress=lambda now: progress.update(bar, completed=now.draws),
+            run_dir=run_dir,
+            progress=KillHalfWay(show),
         )
     spent = time.perf_counter() - start
-    result.save()
     console.print(coefficients(result))
     console.print(repr(result)[1:-1])
-    alone = result.seconds_alone()[0]
-    waited = "is still waiting" if alone == float("inf") else f"would have waited {alone:.0f} s"
-    console.print(
-        f"{spent:.0f} s. Plain CMC {waited} for worker 0, and would wait for ever for worker "
-        f"{WORKERS - 1}."
+    alone = result.seconds_alone()[SLOW]
+    waited = (
+        "would still be waiting" if alone == float("inf") else f"would have taken {alone:.0f} s"
     )
-    console.print(f"Draws, summary, shards and logs: {result.run_dir}")
+    console.print(f"{spent:.0f} s in all. Plain CMC {waited}, for worker {SLOW}.")
+    write_report(run_dir, run_dir / "report.html")
+    console.print(f"The whole story: {run_dir}/report.html. Journal, draws, logs: {run_dir}")
 
 
 def coefficients(result: quorate.Result) -> Table:

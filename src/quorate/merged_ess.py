@@ -61,7 +61,7 @@ def ess_and_rhat(
         The merged draws, (n_draws, d).
     """
     lines = _lines(values, draws)
-    parts = [of @ weight.T @ lines for weight, of in zip(weights, shard_draws, strict=True)]
+    parts = [of @ (weight.T @ lines) for weight, of in zip(weights, shard_draws, strict=True)]
     variances = np.array([part.var(axis=0, ddof=1) for part in parts])
     ess = np.array([mean_ess(part[None]) for part in parts])
     merged = variances.sum(axis=0) / (variances / ess).sum(axis=0)

@@ -15,12 +15,16 @@ _FIRST_LINES = 3  # notes of a worker's traceback that a line has room for
 
 @dataclass(frozen=True)
 class WorkerProgress:
-    """One worker: how it is, the shards it holds, blocks and draws of shards it has sent."""
+    """One worker: how it is, the shards it holds, blocks and draws of shards it has sent.
+
+    `pid` is that of the process it lives in, if that is on this machine.
+    """
 
     status: str
     shards: tuple[int, ...]
     blocks: int
     draws: int
+    pid: int | None = None
 
 
 @dataclass(frozen=True)

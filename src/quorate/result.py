@@ -171,6 +171,10 @@ class Result:
 
     def summary_rows(self) -> dict[str, dict[str, float]]:
         """What `summary` tells, by name; nothing of fewer draws than have a spread."""
+        return self._summary
+
+    @cached_property
+    def _summary(self) -> dict[str, dict[str, float]]:
         if self.n_draws < plots.FEWEST:
             return {}
         return {name: self._row(values) for name, values in self.scalars()}

@@ -10,7 +10,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.coordinator import Coordinator
-from quorate.engines.drive import drive
+from quorate.engines.drive import Engine, drive
 from quorate.engines.process import ProcessEngine
 from quorate.engines.ray import RayEngine
 from quorate.engines.timeline import Timeline
@@ -111,9 +111,9 @@ class Run:
                 self.seconds = now
                 if self.seconds >= next_look:
                     next_look = self.seconds + _LOOK_EVERY
-                    listen(self._progress())
+                    listen(self._progress(engine))
                 yield self.n_draws
-            listen(self._progress())
+            listen(self._progress(engine))
         self._journal.append([run_event(self.seconds, "finished", reason=self.why_stopped)])
 
     @property
@@ -182,10 +182,10 @@ class Run:
         elif isinstance(command, Start):
             self._attempts[command.worker] = command.attempt
 
-    def _progress(self) -> Progress:
-        held = self.scheme.allocation.held
+    def _progress(self, engine: Engine) -> Progress:
+        held, status = self.scheme.allocation.held, self._supervisor.status
         workers = tuple(
-            WorkerProgress(self._supervisor.status(k), held[k], self._blocks[k], self._draws[k])
+            WorkerProgress(status(k), held[k], self._blocks[k], self._draws[k], engine.pid(k))
             for k in range(self.settings.workers)
         )
         return Progress(

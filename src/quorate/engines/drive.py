@@ -36,6 +36,9 @@ class Engine(Protocol):
     def kill(self, worker: int) -> None:
         """End a worker, at once; no harm if it is gone."""
 
+    def pid(self, worker: int) -> int | None:
+        """Of the process that a worker lives in; None if it has none on this machine."""
+
     def close(self) -> None:
         """Leave nothing behind."""
 

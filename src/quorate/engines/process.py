@@ -128,9 +128,10 @@ class ProcessEngine:
             why = f"shared a process with worker {worker}"
             self._to_tell += [WorkerLost(k, why) for k in self._hosted[place] if k != worker]
 
-    def pids(self) -> list[int]:
-        """Of all processes that are there."""
-        return [host.process.pid for host in self._all if host.process.poll() is None]
+    def pid(self, worker: int) -> int | None:
+        """Of the process of `worker`, if it has one."""
+        host = self._hosts[worker % self._n_places]
+        return None if host is None else host.process.pid
 
     def close(self) -> None:
         """End all processes: by themselves if they can, and for sure."""

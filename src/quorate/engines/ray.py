@@ -124,6 +124,10 @@ class RayEngine:
         if actor is not None:
             self._ray.kill(actor.handle)
 
+    def pid(self, worker: int) -> int | None:
+        """None: actors may be on any machine."""
+        return None
+
     def close(self) -> None:
         """End all actors, and the cluster if it is ours."""
         for worker in list(self._actors):
