@@ -3,14 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEED ?= 0
 
-.PHONY: demo flights test lint bench docs clean
+.PHONY: demo paper test lint bench docs clean
 
-demo: .venv/.core
-	$(BIN)/quorate reproduce fig3 --out results/demo/fig3
-	$(BIN)/quorate reproduce fig4 --out results/demo/fig4
-
-flights: .venv/.flights
+demo: .venv/.flights
 	$(BIN)/python examples/flights.py
+
+paper: .venv/.core
+	$(BIN)/quorate reproduce fig3 --out results/paper/fig3
+	$(BIN)/quorate reproduce fig4 --out results/paper/fig4
 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n auto --dist loadgroup --seed $(SEED)

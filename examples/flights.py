@@ -95,9 +95,7 @@ def main() -> None:
     console.print(coefficients(result))
     console.print(repr(result)[1:-1])
     alone = result.seconds_alone()[SLOW]
-    waited = (
-        "would still be waiting" if alone == float("inf") else f"would have taken {alone:.0f} s"
-    )
+    waited = f"would have taken {alone:.0f} s" if alone < float("inf") else "would still be waiting"
     console.print(f"{spent:.0f} s in all. Plain CMC {waited}, for worker {SLOW}.")
     write_report(run_dir, run_dir / "report.html")
     console.print(f"The whole story: {run_dir}/report.html. Journal, draws, logs: {run_dir}")
