@@ -164,9 +164,16 @@ class Run:
             return self._event(now, command.what, command.worker, text=command.details)
         if isinstance(command, Task):
             first, n_draws = command.first_draw, command.n_draws
-            shards, chain = command.shards, command.chain
+            shards, chain, is_told = command.shards, command.chain, command.start is not None
             return self._event(
-                now, "task", command.worker, shards=shards, chain=chain, first=first, n=n_draws
+                now,
+                "task",
+                command.worker,
+                shards=shards,
+                chain=chain,
+                first=first,
+                n=n_draws,
+                told=is_told,
             )
         return None
 

@@ -82,6 +82,10 @@ class Scheme(Protocol):
     def worker_side(self) -> WorkerSide:
         """What is done there."""
 
+    @property
+    def shares_starts(self) -> bool:
+        """Whether a chain may begin where another of its shard stands, and not warm up itself."""
+
     def chain_of(self, worker: int, shard: int) -> int:
         """The chain of `shard` that `worker` draws; on the same chain, randomness is shared."""
 

@@ -104,6 +104,7 @@ class Supervisor:
         n_workers = coordinator.scheme.allocation.n_workers
         self._workers = [_Worker() for _ in range(n_workers)]
         self._reached: dict[Chain, int] = {}
+        self._latest: dict[tuple[int, ...], dict[str, NDArray[np.generic]]] = {}  # by shards
         self._first_gaps: list[float] = []
         self._gaps: deque[float] = deque(maxlen=_RECENT)
         self._last_tick = 0.0
@@ -181,7 +182,9 @@ class Supervisor:
     def _note(self, block: Block) -> None:
         chain = _chain(block.task)
         self._reached[chain] = block.first_draw + len(block.payload)
-        self.states.setdefault(chain, {}).update(block.state)
+        known = self.states.setdefault(chain, {})
+        known.update(block.state)
+        self._latest[block.task.shards] = known
 
     def _quarantine(self, now: float) -> list[Command]:
         """End workers that the scheme has found to send what is wrong."""
@@ -213,7 +216,10 @@ class Supervisor:
         if chain in worker.told:
             return task
         worker.told.add(chain)
-        return task._replace(start=self.states.get(chain))
+        start = self.states.get(chain)
+        if start is None and not task.first_draw and self.coordinator.scheme.shares_starts:
+            start = self._latest.get(task.shards)
+        return task._replace(start=start)
 
     # ------------------------------------------------------------ faults
 

@@ -75,6 +75,7 @@ class AdaptiveCMC:
 
     worker_side = SendDraws()
     quarantined = NOBODY
+    shares_starts = True
 
     def chain_of(self, worker: int, shard: int) -> int:
         """Independent: its rank among the holders; others have chains of their own beyond."""

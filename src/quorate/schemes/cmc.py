@@ -63,6 +63,7 @@ class CMC:
 
     worker_side = SendDraws()
     quarantined = NOBODY
+    shares_starts = False
 
     def chain_of(self, worker: int, shard: int) -> int:
         return 0

@@ -89,6 +89,7 @@ class CodedCMC:
         self._batches = BatchCounter(self.allocation)
 
     quarantined = NOBODY
+    shares_starts = False
 
     # At worker k
 

@@ -268,6 +268,8 @@ class ExactCodedCMC:
         self._taken_out: set[int] = set()
         self._batches = BatchCounter(self.allocation)
 
+    shares_starts = False
+
     # At worker k
 
     def chain_of(self, worker: int, shard: int) -> int:

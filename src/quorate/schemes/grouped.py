@@ -50,6 +50,7 @@ class GroupedCMC:
 
     worker_side = SendDraws()
     quarantined = NOBODY
+    shares_starts = False
 
     def chain_of(self, worker: int, shard: int) -> int:
         """Independent within a group. The first member draws what CMC's worker would."""
