@@ -202,7 +202,7 @@ class Supervisor:
         if chain in worker.told:
             return task
         worker.told.add(chain)
-        return task._replace(start=self.states.get(chain))
+        return task._replace(start=self.states.get(chain, task.start))
 
     # ------------------------------------------------------------ faults
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from quorate.cli.checking import check_command
 from quorate.cli.combining import combine_command
 from quorate.cli.paper import reproduce_command, simulate_command
 from quorate.cli.sampling import resume_command, sample_command, summary_command
@@ -40,6 +41,7 @@ for command in (
     sample_command,
     resume_command,
     summary_command,
+    check_command,
     combine_command,
     reproduce_command,
     simulate_command,
