@@ -86,7 +86,7 @@ def gaussian(seed, dim=2, n_shards=8, n_draws=N_DRAWS):
     return Case(targets, [[x] for x in draws], model.posterior()[0])
 
 
-def regression(seed, n_rows=3000, dim=4, n_shards=6, mislabelled=False):
+def regression(seed, n_rows=1600, dim=3, n_shards=4, mislabelled=False):
     """Logistic, with enough rows in each shard; one of them with wrong labels, if asked for."""
     rng = np.random.default_rng(seed)
     features = np.column_stack([np.ones(n_rows), rng.standard_normal((n_rows, dim - 1))])
@@ -106,7 +106,7 @@ def regression(seed, n_rows=3000, dim=4, n_shards=6, mislabelled=False):
 
 
 def mislabelled(seed):
-    """One shard of six has every label wrong."""
+    """One shard of four has every label wrong."""
     return regression(seed, mislabelled=True)
 
 
@@ -177,12 +177,12 @@ def _chosen(log_density, rng, n):
 def _resampled(target, rng):
     """Nearly independent draws of a regression's subposterior, from points around its mode."""
     fit = laplace_fit(target)
-    n, dim, freedom = 20 * N_DRAWS, target.dim, 5
+    n, dim, freedom = 4 * N_DRAWS, target.dim, 5
     z = rng.standard_normal((n, dim)) / np.sqrt(rng.chisquare(freedom, n) / freedom)[:, None]
     points = fit.mode + z @ np.linalg.cholesky(fit.cov).T
     eta = target.shard["X"] @ points.T
     likelihood = target.shard["y"] @ eta - np.logaddexp(0, eta).sum(axis=0)
-    prior = np.array([target.model.log_prior(x) for x in points]) / target.n_shards
+    prior = -0.5 * np.sum((points / 2.5) ** 2, axis=1) / target.n_shards
     log_t = -0.5 * (freedom + dim) * np.log1p((z**2).sum(axis=1) / freedom)
     return points[_chosen(prior + likelihood - log_t, rng, N_DRAWS)]
 
