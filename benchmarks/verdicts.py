@@ -18,9 +18,10 @@ from quorate.models import logistic
 from quorate.models.formula import design
 from quorate.streams import Streams
 
-ROOT = Path(__file__).parents[1]
-sys.path += [str(ROOT / "tests"), str(ROOT / "examples")]
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from flights import FORMULA, flights
+
 from planted import FAILURES, GOOD, Case
 
 
@@ -65,7 +66,7 @@ def flights_verdicts(n_seeds: int) -> list[Any]:
     rows, model = encoding.arrays(table), logistic(encoding.names)
     verdicts = []
     for seed in range(1, n_seeds + 1):
-        options = {"workers": 6, "processes": 2, "draws": 1000, "seed": seed, "progress": False}
+        options = {"workers": 6, "processes": 2, "draws": 4000, "seed": seed, "progress": False}
         result = quorate.sample(model, rows, sampler="ellipse", **options)
         verdicts.append(result.verdict)
         drawing = result.timeline.release_times[-1]

@@ -18,7 +18,6 @@ from quorate.cli import main
 from quorate.errors import BadInputError, SingularCovarianceError
 from quorate.evaluation import evaluate
 from quorate.messages import POINTS, Block, Task, WorkerFailed, WorkerJoined, WorkerLost
-from quorate.moments import Moments
 from quorate.schemes.evaluation import Evaluation
 from quorate.streams import Streams
 from quorate.supervisor import Limits
@@ -36,9 +35,9 @@ N_SEEDS = 3
 
 @pytest.fixture
 def proposal(rng):
-    merged = Moments.of(rng.standard_normal((500, 3)) @ np.diag([1.0, 100.0, 0.01]))
-    shards = [Moments.of(rng.standard_normal((500, 3)) + 2) for _ in range(2)]
-    return Proposal.around(merged, shards, 2)
+    merged = np.diag([1.0, 1e4, 1e-4])
+    shards = [(rng.standard_normal(3), np.eye(3) + scale) for scale in (0.5, 2.0)]
+    return Proposal.around(rng.standard_normal(3), merged, shards, 2)
 
 
 def test_density_of_the_proposal_is_that_of_its_parts(proposal, rng):
@@ -60,9 +59,8 @@ def test_points_come_from_the_density(proposal, seed):
 
 
 def test_too_few_draws_have_no_proposal():
-    flat = Moments.of(np.zeros((50, 2)))
     with pytest.raises(SingularCovarianceError):
-        Proposal.around(flat, [], 3)
+        Proposal.around(np.zeros(2), np.zeros((2, 2)), [], 3)
 
 
 def test_weights_give_the_moments_of_the_target(proposal, seed):

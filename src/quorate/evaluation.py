@@ -9,8 +9,10 @@ from quorate._types import Array
 from quorate.allocation import Allocation
 from quorate.coordinator import Coordinator
 from quorate.engines.drive import Engine, drive
+from quorate.fit import Fit
 from quorate.journal import BlockRecord, EventRecord, JournalReader
-from quorate.messages import Block, Command, Event
+from quorate.messages import Arrays, Block, Command, Event
+from quorate.samplers import fit_of
 from quorate.schemes.evaluation import Evaluation
 from quorate.supervisor import Limits, Supervisor
 from quorate.trust.shards import ShardChains
@@ -69,6 +71,7 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
     n_shards = len({shard for held in allocation.held for shard in held})
     chains: list[dict[object, list[Array]]] = [{} for _ in range(n_shards)]
     divergences: dict[int, int] = {}
+    fits: dict[int, Fit | None] = {}
     faults = [0] * n_shards
     with JournalReader(folder) as reader:
         for record in reader.records():
@@ -78,19 +81,29 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
             elif isinstance(record, EventRecord) and record.what in _FAULTS:
                 for shard in allocation.shards_of(record.worker or 0):
                     faults[shard] += 1
-        for _, state in reader.states():
-            for name, array in (state or {}).items():
-                of, _, what = name.partition("/")
-                if what == _DIVERGENCES:
-                    divergences[int(of)] = divergences.get(int(of), 0) + int(array)
+        for key, state in reader.states():
+            for shard in key.shards:
+                found = _state_of(shard, state or {})
+                fits.setdefault(shard, fit_of(found))
+                if _DIVERGENCES in found:
+                    divergences[shard] = divergences.get(shard, 0) + int(found[_DIVERGENCES])
     return [
         ShardChains(
             [np.concatenate(blocks) for blocks in chains[shard].values()],
+            fits.get(shard),
             divergences.get(shard),
             faults[shard],
         )
         for shard in range(n_shards)
     ]
+
+
+def _state_of(shard: int, state: Arrays) -> Arrays:
+    """What the state of some shards' chains has of one."""
+    prefix = f"{shard}/"
+    return {
+        name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)
+    }
 
 
 def _is_a_draw(event: Event) -> bool:

@@ -13,7 +13,6 @@ from scipy.special import gammaincinv, gammaln, logsumexp, ndtri
 
 from quorate._types import Array
 from quorate.errors import SingularCovarianceError
-from quorate.moments import Moments
 from quorate.streams import Purpose, Streams
 
 _FREEDOM = 7.0  # degrees of; tails heavier than a Gaussian's, at 0.56 of its efficiency for d = 31
@@ -29,20 +28,19 @@ class Proposal:
     lowers: Array
 
     @classmethod
-    def around(cls, merged: Moments, shards: Sequence[Moments], n_shards: int) -> "Proposal":
-        """Around the merged draws, with the moments of shards as far as they are known.
+    def around(
+        cls, mean: Array, cov: Array, shards: Sequence[tuple[Array, Array]], n_shards: int
+    ) -> "Proposal":
+        """Around a mean and a covariance, and those of the shards that are known.
 
-        The wide part has n_shards times the merged covariance: that of a shard, where all are
-        alike.
+        The wide part has n_shards times the covariance: that of a shard, where all are alike.
         """
-        lower = _lower(merged.covariance())
-        known = [(s.mean, root) for s in shards if (root := _lower_if_any(s)) is not None]
-        means = np.stack([merged.mean, merged.mean, *(mean for mean, _ in known)])
-        lowers = np.stack([lower, lower * np.sqrt(n_shards), *(root for _, root in known)])
-        shares = np.full(len(means), _SHARDS / max(len(known), 1))
+        lower = _lower(cov)
+        lowers = [lower, lower * np.sqrt(n_shards), *(_lower(of) for _, of in shards)]
+        shares = np.full(len(lowers), _SHARDS / max(len(shards), 1))
         shares[1] = _WIDE
         shares[0] = 1 - shares[1:].sum()
-        return cls(shares, means, lowers)
+        return cls(shares, np.stack([mean, mean, *(at for at, _ in shards)]), np.stack(lowers))
 
     @property
     def dim(self) -> int:
@@ -68,7 +66,7 @@ class Proposal:
         return np.asarray(logsumexp(log_t, axis=0, b=self.shares[:, None]))
 
     def log_gaussian(self, points: Array) -> Array:
-        """Of the Gaussian with the merged moments, up to a constant: shape (n,)."""
+        """Of the Gaussian with the first mean and covariance, up to a constant: shape (n,)."""
         z = np.linalg.solve(self.lowers[0], (points - self.means[0]).T)
         return np.asarray(-0.5 * (z**2).sum(axis=0))
 
@@ -82,10 +80,3 @@ def _lower(cov: Array) -> Array:
         return np.asarray(sds[:, None] * np.linalg.cholesky(cov / np.outer(sds, sds)))
     except np.linalg.LinAlgError:
         raise SingularCovarianceError from None
-
-
-def _lower_if_any(shard: Moments) -> Array | None:
-    try:
-        return _lower(shard.covariance()) if shard.count else None
-    except SingularCovarianceError:
-        return None

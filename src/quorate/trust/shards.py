@@ -8,6 +8,7 @@ from scipy.special import fdtrc
 
 from quorate._types import Array
 from quorate.ess import bulk_ess, mean_ess, split_rhat
+from quorate.fit import Fit
 from quorate.linalg import spd_inverse, spd_solve
 from quorate.moments import Moments
 
@@ -50,9 +51,13 @@ class ShardFinding:
 
 @dataclass(frozen=True, eq=False)
 class ShardChains:
-    """All draws of one shard by chain, (n, d) each, with what happened on the way."""
+    """All draws of one shard by chain, (n, d) each, with what happened on the way.
+
+    `fit` is what warm-up found of the shard, if anything.
+    """
 
     chains: Sequence[Array]
+    fit: Fit | None = None
     divergences: int | None = None
     faults: int = 0
 

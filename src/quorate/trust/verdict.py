@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from quorate._types import Array
+from quorate.combine.consensus import consensus_weights
+from quorate.combine.weights import shrunk_covariances
 from quorate.errors import SingularCovarianceError, named_shards
 from quorate.ess import mean_ess
 from quorate.model import Model
@@ -46,7 +48,7 @@ _CURE = (
     "use fewer and larger shards, reparametrise so that the posterior is closer to a Gaussian, or "
     "combine the shards by another rule (`quorate.combine`)"
 )
-_WEIGH = "take `result.corrected()`, or use fewer and larger shards"
+_WEIGH = "take `result.corrected()`, draw more, or use fewer and larger shards"
 
 
 class Reason(NamedTuple):
@@ -54,7 +56,7 @@ class Reason(NamedTuple):
 
     word: Word
     why: str
-    help: str
+    remedy: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,14 +143,28 @@ class Question:
     n_shards: int
 
     def proposal(self) -> Proposal:
-        """Where to look at the posterior.
+        """Where to look at the posterior: around the product of Gaussian shards.
 
-        Raises `SingularCovarianceError` where there are too few draws to say.
+        Covariances are shrunk, so that this is the merge without the noise of its weights, and k̂
+        speaks of the assumption; how far off the merged draws are is told by their moments. Without
+        draws of shards it is around the merged draws. Raises `SingularCovarianceError` where there
+        are too few to say.
         """
         if len(self.merged) <= 2 * self.model.dim + 8:
             raise SingularCovarianceError
-        known = [m for shard in self.shards if (m := shard.moments) is not None]
-        return Proposal.around(Moments.of(self.merged), known, self.n_shards)
+        moments = [shard.moments for shard in self.shards]
+        known = [of for of in moments if of is not None]
+        if len(known) < self.n_shards:
+            merged = Moments.of(self.merged)
+            return Proposal.around(merged.mean, merged.covariance(), [], self.n_shards)
+        covs = shrunk_covariances(known, [shard.fit for shard in self.shards])
+        means = np.stack([of.mean for of in known])
+        weights = consensus_weights(covs)
+        cov = weights[0] @ covs[0]  # W_s C_s is the same for all: (Σ C⁻¹)⁻¹
+        mean = np.einsum("sij,sj->i", weights, means)
+        return Proposal.around(
+            mean, (cov + cov.T) / 2, list(zip(means, covs, strict=True)), self.n_shards
+        )
 
     def answer(self, points: Array, log_densities: Array) -> Verdict:
         """The verdict, from log densities of all shards, (n_shards, n), at the first points."""
@@ -259,8 +275,8 @@ def _advice(word: Word, reasons: Sequence[Reason]) -> str:
         return "the merged draws agree with the posterior at its points, and shards with each other"
     telling = [reason for reason in reasons if reason.word == word]
     whys = "; ".join(reason.why for reason in telling)
-    helps = "; or ".join(dict.fromkeys(reason.help for reason in telling))
-    return f"{whys}. What to do: {helps}"
+    remedies = "; or ".join(dict.fromkeys(reason.remedy for reason in telling))
+    return f"{whys}. What to do: {remedies}"
 
 
 def _summaries(model: Model, weighted: Weighted) -> dict[str, dict[str, float]]:
