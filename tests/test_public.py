@@ -18,6 +18,8 @@ def test_public_names():
         "QuorateError",
         "Result",
         "SimulationSummary",
+        "Verdict",
+        "check",
         "combine",
         "gaussian_mean_model",
         "paper_subposteriors",

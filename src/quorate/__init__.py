@@ -2,13 +2,14 @@
 
 from importlib.metadata import version
 
-from quorate.api import resume, sample, stream
+from quorate.api import check, resume, sample, stream
 from quorate.combine import combine
 from quorate.combine.combined import Combined
 from quorate.errors import BadInputError, QuorateError
 from quorate.result import Result
 from quorate.simulation import SimulationSummary, simulate
 from quorate.subposterior import GaussianSubposteriors, gaussian_mean_model, paper_subposteriors
+from quorate.trust.verdict import Verdict
 
 __version__ = version("quorate")
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "QuorateError",
     "Result",
     "SimulationSummary",
+    "Verdict",
+    "check",
     "combine",
     "gaussian_mean_model",
     "paper_subposteriors",

@@ -1,4 +1,4 @@
-"""What people call to draw from a posterior: `sample`, `stream` and `resume`."""
+"""What people call to draw from a posterior: `sample`, `stream`, `resume` and `check`."""
 
 import shutil
 import sys
@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from quorate.errors import ChangedModelWarning, LostShardError, require
-from quorate.journal import Journal, JournalReader, run_event
+from quorate.journal import EventRecord, Journal, JournalReader, run_event
 from quorate.model import Model
 from quorate.packing import code_print, packed, unpacked
 from quorate.progress import Listener, LiveTable, Progress, plain_lines
 from quorate.replicas import check_determinism
 from quorate.result import Result
-from quorate.run import Run
+from quorate.run import N_POINTS, Run
 from quorate.sampler import Sampler
 from quorate.samplers import make_sampler
 from quorate.samplers.own import Draws
 from quorate.settings import OnLostShard, Settings
 from quorate.shards import ShardSet, Transform, write_shards
 from quorate.stopping import Stopping
+from quorate.trust.verdict import Verdict
 
 _SHARDS, _JOB = "shards", "model.pkl"
 _RUNNING = "running"
@@ -50,6 +51,7 @@ def sample(
     target_ess: float | None = None,
     run_dir: str | Path | None = None,
     progress: bool | Listener = True,
+    check: bool = True,
     on_lost_shard: OnLostShard = "raise",
     restarts: int = 5,
     by: str = "shuffle",
@@ -96,6 +98,9 @@ def sample(
         Folder for shards, journal and logs, a temporary one by default.
     progress
         Whether to show how far the run is; or what to call with a `quorate.progress.Progress`.
+    check
+        Whether to hold the merge against the posterior in the end, for `Result.verdict`. Takes a
+        quarter of the time of the run at most, or ten seconds if that is more.
     on_lost_shard, restarts
         What to do when nobody alive holds a shard: `raise`, or `exclude` its rows from the
         posterior; and how often in a row a worker is started again.
@@ -134,7 +139,8 @@ def sample(
         ray_address=ray_address,
     )
     rows = {"by": by, "columns": columns, "transform": transform}
-    with _new_run(model, data, make_sampler(sampler, thin), settings, run_dir, rows) as run:
+    method, n_points = make_sampler(sampler, thin), N_POINTS if check else 0
+    with _new_run(model, data, method, settings, run_dir, rows, n_points) as run:
         return _finish(run, progress)
 
 
@@ -180,6 +186,7 @@ def resume(
     max_time: float | None = None,
     target_ess: float | None = None,
     progress: bool | Listener = True,
+    check: bool = True,
     on_lost_shard: OnLostShard | None = None,
 ) -> Result:
     """Go on with a run that was interrupted, killed or ran out of time.
@@ -197,10 +204,10 @@ def resume(
         To be sure: has to be that of the run.
     engine, ray_address, on_lost_shard
         As for `sample`, from now on; what they were before, if not given.
-    processes, max_time, target_ess, progress
+    processes, max_time, target_ess, progress, check
         As for `sample`, from now on.
     """
-    folder = Path(run_dir)
+    folder, n_points = Path(run_dir), N_POINTS if check else 0
     with Journal.open(folder) as journal, JournalReader(folder) as reader:
         kept = reader.configuration()
         before = Settings(**kept["settings"])
@@ -223,11 +230,58 @@ def resume(
             things["model"] = model
         stopping = Stopping(max_time, target_ess)
         shards = _same_shards(folder, kept)
-        run = Run(things["model"], things["sampler"], shards, settings, folder, journal, stopping)
+        made_of = things["model"], things["sampler"], shards
+        run = Run(*made_of, settings, folder, journal, stopping, n_points)
         run.replay(reader)
         journal.append([run_event(run.seconds, "resumed", settings=asdict(settings))])
         with stopping.on_signals():
             return _finish(run, progress)
+
+
+def check(
+    run: str | Path | Result,
+    *,
+    points: int = N_POINTS,
+    processes: int | None = None,
+    max_time: float | None = None,
+) -> Verdict:
+    """Hold the merged draws of a run against its posterior, and say whether to trust them.
+
+    Workers evaluate the log density of their shards at points around the merge. The model that was
+    kept with the run is loaded, which executes its code: check only runs that you trust. The
+    verdict is written to the run's folder, too.
+
+    Parameters
+    ----------
+    run
+        Its folder, or its result. It must have ended.
+    points
+        At which to evaluate the posterior.
+    processes, max_time
+        As for `sample`.
+    """
+    require(points >= 1, "points", points, "use some hundreds")
+    folder = Path(run.run_dir if isinstance(run, Result) else run)
+    with Journal.open(folder) as journal, JournalReader(folder) as reader:
+        kept = reader.configuration()
+        asked = _latest_settings(folder, Settings(**kept["settings"]))
+        settings = replace(asked, processes=processes, **_AS_THEY_ARE)
+        things = unpacked((folder / _JOB).read_bytes())
+        stopping = Stopping(None, None)
+        made_of = things["model"], things["sampler"], _same_shards(folder, kept)
+        checked = Run(*made_of, settings, folder, journal, stopping, points)
+        checked.replay(reader)
+        with stopping.on_signals():
+            return checked.check(max_time)
+
+
+def _latest_settings(folder: Path, settings: Settings) -> Settings:
+    """Those that the run was last gone on with."""
+    with JournalReader(folder) as reader:
+        for record in reader.records():
+            if isinstance(record, EventRecord) and record.what == "resumed":
+                settings = Settings(**record.details["settings"])
+    return settings
 
 
 @contextmanager
@@ -238,6 +292,7 @@ def _new_run(
     settings: Settings,
     run_dir: str | Path | None,
     rows: dict[str, Any],
+    n_points: int = 0,
 ) -> Iterator[Run]:
     """A run with all its files, and what becomes of signals while it is there."""
     _check_model(model)
@@ -253,7 +308,7 @@ def _new_run(
         (folder / _JOB).write_bytes(things)
         with Journal.create(folder, _configuration(model, sampler, settings, shards)) as journal:
             journal.append([run_event(0.0, "started")])
-            yield Run(model, sampler, shards, settings, folder, journal, stopping)
+            yield Run(model, sampler, shards, settings, folder, journal, stopping, n_points)
 
 
 def _finish(run: Run, progress: bool | Listener) -> Result:

@@ -85,7 +85,7 @@ def _ess(draws: Array) -> Array:
 
 def _time(correlation: Array) -> Array:
     """-1 + 2 Σ of Geyer's (1992) initial monotone sequence, from correlations (n, ...)."""
-    n_pairs = (len(correlation) - 1) // 2
+    n_pairs = max((len(correlation) - 1) // 2, 1)
     even, odd = correlation[: 2 * n_pairs : 2], correlation[1 : 2 * n_pairs : 2]
     pairs = even + odd
     initial = np.logical_and.accumulate(pairs > 0, axis=0)

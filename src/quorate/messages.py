@@ -15,6 +15,7 @@ from quorate._types import CodedArray
 
 Arrays = Mapping[str, NDArray[Any]]
 NOTHING: Arrays = MappingProxyType({})
+POINTS = "points"  # what a task starts from that asks for log densities, at these, not for draws
 
 # ---------------------------------------------------------------- commands
 

@@ -4,7 +4,7 @@ import json
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,14 @@ from quorate.arviz_form import (
     stats_group,
 )
 from quorate.engines.timeline import Timeline
-from quorate.errors import named_shards, named_workers, require
+from quorate.errors import BadInputError, named_shards, named_workers, require
 from quorate.extras import load
 from quorate.merged_ess import ess_and_rhat
 from quorate.model import Model
+from quorate.scalars import named_scalars
+from quorate.streams import Streams
 from quorate.summaries import summary_row
+from quorate.trust.verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_SUMMARY = "summary.json"
+_SUMMARY, _VERDICT = "summary.json", "verdict.json"
 _MOST_PANELS = 40
 _TELLING = 10  # blocks of the others before one is called slow
 
@@ -74,6 +77,8 @@ class Result:
         `workers lost`.
     run_dir
         Where its files are.
+    verdict
+        On the merge; None where nobody asked for one.
     """
 
     model: Model
@@ -88,6 +93,7 @@ class Result:
     lost: frozenset[int]
     stopped: str
     run_dir: str
+    verdict: Verdict | None = None
 
     @cached_property
     def variables(self) -> dict[str, Array]:
@@ -180,14 +186,32 @@ class Result:
         return {name: self._row(values) for name, values in self.scalars()}
 
     def save(self) -> None:
-        """Put the draws by name, and their summary, into the run's folder."""
+        """Put the draws by name, their summary and the verdict into the run's folder."""
         folder = Path(self.run_dir)
         _write_arrays(folder / "draws.npz", self.variables)
         (folder / _SUMMARY).write_text(json.dumps(self.summary_rows(), indent=2))
+        if self.verdict is None:
+            (folder / _VERDICT).unlink(missing_ok=True)
+        else:
+            (folder / _VERDICT).write_text(json.dumps(self.verdict.as_json(), indent=2))
+
+    def corrected(self) -> "Result":
+        """Draws of the posterior itself: points of the check, resampled by their weights.
+
+        As many as the weights are worth, so that the ESS of `summary` is not more than there is.
+        They are as good as the weights are: look at `verdict.k_hat`.
+        """
+        weighted = None if self.verdict is None else self.verdict.weighted
+        if weighted is None:
+            way_out = "only a merge that was checked can be corrected: sample with check=True"
+            raise BadInputError("verdict", self.verdict, way_out)
+        n_draws = min(max(round(weighted.ess), 1), self.n_draws)
+        draws = weighted.points[weighted.resampled(Streams(1), n_draws)]
+        return replace(self, unconstrained=draws, scheme=f"{self.scheme}, corrected")
 
     def scalars(self) -> list[tuple[str, Array]]:
         """Each scalar of each variable, named like `beta[2]`, with its draws."""
-        return _scalars(self.variables)
+        return named_scalars(self.variables)
 
     def plot(self, names: Sequence[str] | None = None) -> "Figure":
         """Densities of the merged draws, those of the shards in thin lines behind.
@@ -199,7 +223,7 @@ class Result:
             where there are more.
         """
         require(self.n_draws >= plots.FEWEST, "draws", self.n_draws, "too few for a density")
-        behind = [dict(_scalars(variables)) for variables in self.shard_variables]
+        behind = [dict(named_scalars(variables)) for variables in self.shard_variables]
         listed = [
             plots.Marginal(name, values, [shard[name] for shard in behind])
             for name, values in self._chosen(names)
@@ -214,7 +238,7 @@ class Result:
         wanted = (names,) if isinstance(names, str) else names
         found = []
         for name in wanted:
-            variable = _scalars({name: self.variables[name]} if name in self.variables else {})
+            variable = named_scalars({name: self.variables[name]} if name in self.variables else {})
             scalars = variable or [scalar for scalar in self.scalars() if scalar[0] == name]
             known = ", ".join(self.variables)
             require(bool(scalars), "names", name, f"the variables are {known}")
@@ -247,7 +271,8 @@ class Result:
         lost = [f"lost {named_workers(self.lost)}"] if self.lost else []
         if self.excluded:
             lost.append(f"WITHOUT THE ROWS OF {named_shards(self.excluded).upper()}")
-        return [ran, *lost, *self._who_was_slow()]
+        checked = [] if self.verdict is None else [f"verdict: {self.verdict.verdict}"]
+        return [ran, *lost, *self._who_was_slow(), *checked]
 
     def _who_was_slow(self) -> list[str]:
         blocks = self.blocks_of_workers()
@@ -259,15 +284,6 @@ class Result:
             f"worker {slowest} was slow: {blocks[slowest]} blocks, where others sent {others:.0f}"
         )
         return [told]
-
-
-def _scalars(variables: Mapping[str, Array]) -> list[tuple[str, Array]]:
-    listed = []
-    for name, values in variables.items():
-        for index in np.ndindex(values.shape[1:]):
-            label = f"{name}[{','.join(map(str, index))}]" if index else name
-            listed.append((label, values[(slice(None), *index)]))
-    return listed
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -17,10 +17,12 @@ from quorate.engines.timeline import Timeline
 from quorate.errors import (
     ExcludedShardsWarning,
     LostShardError,
+    SingularCovarianceError,
     WorkerFailedError,
     named_shards,
 )
 from quorate.ess import bulk_ess
+from quorate.evaluation import evaluate, shard_chains
 from quorate.journal import BlockRecord, EventRecord, Journal, JournalReader, Record, run_event
 from quorate.ledger import Ledger
 from quorate.merged_ess import merged_ess
@@ -32,11 +34,16 @@ from quorate.result import Result
 from quorate.sampler import Sampler
 from quorate.settings import Settings
 from quorate.shards import ShardSet
-from quorate.stopping import DONE, WORKERS_LOST, Stopping
+from quorate.stopping import DONE, INTERRUPTED, WORKERS_LOST, Stopping
+from quorate.streams import Streams
 from quorate.supervisor import Supervisor
+from quorate.trust.verdict import Question, Verdict, not_checked
 from quorate.worker import Job
 
 _LOOK_EVERY = 0.2  # seconds between two looks of whoever listens
+N_POINTS = 1000  # at which a merge is checked
+_FEWEST_POINTS = 200
+_CHECK_SECONDS, _CHECK_SHARE = 10.0, 0.25  # that a check may take, of the run's: the longer
 
 
 class Run:
@@ -46,6 +53,8 @@ class Run:
     ----------
     folder
         For its logs. The journal lies there too.
+    n_points
+        At which the merge is checked in the end; 0 for no check.
     """
 
     def __init__(
@@ -57,12 +66,16 @@ class Run:
         folder: Path,
         journal: Journal,
         stopping: Stopping,
+        n_points: int = 0,
     ) -> None:
         self.model = model
         self.settings = settings
         self.folder = folder
         self.timeline = Timeline()
         self.scheme = settings.make_scheme(model.dim)
+        self.verdict: Verdict | None = None
+        self._n_points = n_points
+        self._ended: str | None = None  # why, once it has
         self._stopping = stopping
         self._coordinator = Coordinator(
             self.scheme,
@@ -102,19 +115,71 @@ class Run:
 
     def steps(self, listen: Listener) -> Iterator[int]:
         """Go on until the end; yields how many global draws there are, a few times a second."""
-        if self.n_draws >= self.settings.draws:
-            self.timeline.finished = True
+        has_all = self.n_draws >= self.settings.draws
+        self.timeline.finished = has_all
+        if has_all and not self._n_points:
             return
-        next_look = 0.0
         with self._engine() as engine:
-            for now in drive(self._supervisor, engine, self._record, self._stop_asked):
-                self.seconds = now
-                if self.seconds >= next_look:
-                    next_look = self.seconds + _LOOK_EVERY
-                    listen(self._progress(engine))
-                yield self.n_draws
-            listen(self._progress(engine))
+            if not has_all:
+                yield from self._draw(engine, listen)
+            self._ended = self.why_stopped
+            if self._n_points:
+                self._check(engine)
+
+    def _draw(self, engine: Engine, listen: Listener) -> Iterator[int]:
+        next_look = 0.0
+        for now in drive(self._supervisor, engine, self._record, self._stop_asked):
+            self.seconds = now
+            if self.seconds >= next_look:
+                next_look = self.seconds + _LOOK_EVERY
+                listen(self._progress(engine))
+            yield self.n_draws
+        listen(self._progress(engine))
         self._journal.append([run_event(self.seconds, "finished", reason=self.why_stopped)])
+
+    # ------------------------------------------------------------ the check
+
+    def check(self, max_time: float | None) -> Verdict:
+        """The verdict on the draws that there are, from a pass of its own."""
+        self._ended = DONE
+        with self._engine() as engine:
+            self._check(engine, np.inf if max_time is None else max_time)
+        assert self.verdict is not None
+        self.result(DONE).save()
+        return self.verdict
+
+    def _check(self, engine: Engine, seconds: float | None = None) -> None:
+        """Judge the merge. Nothing that happens here is in the way of the draws."""
+        result = self.result(self.why_stopped)
+        result.save()
+        if result.stopped in (INTERRUPTED, WORKERS_LOST):
+            self.verdict = not_checked(f"the run ended early: {result.stopped}")
+            return
+        if seconds is None:
+            seconds = max(_CHECK_SECONDS, _CHECK_SHARE * self.seconds)
+        self.verdict = self._judged(engine, result, engine.now() + seconds)
+        word = self.verdict.verdict
+        self._journal.append([run_event(engine.now(), "checked", verdict=word)])
+
+    def _judged(self, engine: Engine, result: Result, deadline: float) -> Verdict:
+        allocation, settings = self.scheme.allocation, self.settings
+        shards = shard_chains(self.folder, allocation)
+        question = Question(self.model, result.unconstrained, shards, settings.workers)
+        try:
+            proposal = question.proposal()
+        except SingularCovarianceError:
+            return not_checked(f"{result.n_draws} draws are too few for a check: draw more")
+        points = proposal.points(Streams(settings.seed), self._n_points)
+
+        def stop_asked(now: float) -> bool:
+            return now > deadline or self._stopping.reason == INTERRUPTED
+
+        limits, attempts = settings.limits(), dict(self._attempts)
+        values, why = evaluate(engine, allocation, points, limits, attempts, stop_asked)
+        n_done, n_needed = values.shape[1], min(_FEWEST_POINTS, len(points))
+        if n_done < n_needed:
+            return not_checked(f"{n_done} points were evaluated, {n_needed} are needed: {why}")
+        return question.answer(points, values)
 
     @property
     def n_draws(self) -> int:
@@ -215,7 +280,8 @@ class Run:
     @property
     def why_stopped(self) -> str:
         """In words."""
-        return self._stopping.reason or (DONE if self.timeline.finished else WORKERS_LOST)
+        reason = DONE if self.timeline.finished else WORKERS_LOST
+        return self._ended or self._stopping.reason or reason
 
     def result(self, stopped: str) -> Result:
         """What there is now."""
@@ -233,6 +299,7 @@ class Run:
             lost=self._supervisor.lost,
             stopped=stopped,
             run_dir=str(self.folder),
+            verdict=self.verdict,
         )
 
     def _shard_draws(self) -> tuple[Array, ...]:

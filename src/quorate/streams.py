@@ -39,6 +39,9 @@ class Purpose(IntEnum):
     PAIRING = 9
     TIES = 10
     CHECKS = 11
+    POINTS = 12
+    RESAMPLING = 13
+    RESAMPLED_ORDER = 14
 
 
 @dataclass(frozen=True)

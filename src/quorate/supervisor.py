@@ -216,7 +216,7 @@ class Supervisor:
         if chain in worker.told:
             return task
         worker.told.add(chain)
-        start = self.states.get(chain)
+        start = self.states.get(chain, task.start)
         if start is None and not task.first_draw and self.coordinator.scheme.shares_starts:
             start = self._latest.get(task.shards)
         return task._replace(start=start)

@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
+
 from quorate._types import Array
 from quorate.model import DifferentiableModel, Model, Shard
+
+NONE = -1e300  # log density that stands for -inf where numbers have to be finite
 
 
 @dataclass(frozen=True)
@@ -41,3 +45,13 @@ class Target:
         prior, prior_gradient = model.log_prior_and_gradient(x)
         likelihood, gradient = model.log_likelihood_and_gradient(x, self.shard)
         return prior / self.n_shards + likelihood, prior_gradient / self.n_shards + gradient
+
+
+def log_densities(target: Target, points: Array) -> Array:
+    """At `points` (n, d), shape (n,): finite, `NONE` where there is no density, or no number.
+
+    Points may lie where no chain would go, and where a model may overflow.
+    """
+    with np.errstate(all="ignore"):
+        values = np.array([target.log_density(x) for x in points], dtype=np.float64)
+    return np.where(np.isfinite(values), np.maximum(values, NONE), NONE)

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
 from quorate.errors import require
-from quorate.messages import Arrays, Block, Task
+from quorate.messages import POINTS, Arrays, Block, Task
 from quorate.model import Model, Shard
 from quorate.sampler import Sampler, State
 from quorate.samplers import fit_of
 from quorate.scheme import WorkerSide
 from quorate.shards import ShardSet
 from quorate.streams import ChainStream, Purpose, Streams
-from quorate.target import Target
+from quorate.target import Target, log_densities
 
 _BLOCK_SECONDS = 0.1
 _FIRST_BLOCK = 8
@@ -93,6 +93,11 @@ class Chains:
         require(draws.shape == (n, target.dim), "draws", draws.shape, f"{n} of them were asked for")
         return draws
 
+    def log_densities(self, shard: int, points: Array) -> Array:
+        """Of the subposterior at `points` (n, d), shape (n,)."""
+        self.at_work_on = shard
+        return log_densities(self._target(shard), points)
+
     def state(self, shard: int, chain: int) -> State | None:
         """Where a chain stands; None of one that has not begun."""
         return self._states.get((shard, chain))
@@ -131,6 +136,9 @@ class Worker:
 
     def blocks(self, task: Task) -> Iterator[Block]:
         """The blocks of a task, each worth about a tenth of a second."""
+        if task.start is not None and POINTS in task.start:
+            yield self._evaluation(task, task.start[POINTS])
+            return
         if task.start is not None:
             self._restore(task, task.start)
         elif task.first_draw and self.chains.state(task.shards[0], task.chain) is None:
@@ -148,6 +156,13 @@ class Worker:
                 self._block_sizes[task.worker] = max(1, min(4 * n, per_block))
             yield Block(task, task.first_draw + n_done, payload, extras, self._changes(task))
             n_done += n
+
+    def _evaluation(self, task: Task, points: Array) -> Block:
+        start = time.perf_counter()
+        (shard,) = task.shards
+        values = self.chains.log_densities(shard, points)
+        self._wait(task.worker, time.perf_counter() - start)
+        return Block(task, 0, values[:, None])
 
     def _payload(self, task: Task, n: int) -> tuple[CodedArray, Arrays]:
         key, side = (task.shards, task.chain), self._job.worker_side

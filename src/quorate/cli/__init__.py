@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from quorate.cli.checking import check_command
 from quorate.cli.combining import combine_command
 from quorate.cli.paper import reproduce_command, simulate_command
 from quorate.cli.reporting import report_command
@@ -44,6 +45,7 @@ for command in (
     summary_command,
     report_command,
     watch_command,
+    check_command,
     combine_command,
     reproduce_command,
     simulate_command,

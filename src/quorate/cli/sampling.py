@@ -29,6 +29,7 @@ from quorate.schemes import SCHEMES
 from quorate.settings import ENGINES
 from quorate.stopping import DONE, ENOUGH
 from quorate.tables import open_table
+from quorate.trust.verdict import GOOD
 
 _STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it
 _FAILED = 4  # exit code of a run that has none
@@ -73,6 +74,7 @@ _FAILED = 4  # exit code of a run that has none
 @click.option("--json", "as_json", is_flag=True, help="Tell the progress as lines of JSON.")
 @click.option("--straggle", metavar="pareto:TAIL", help="Delay blocks by random factors.")
 @click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
+@click.option("--check/--no-check", default=True, help="Hold the merge against the posterior.")
 def sample_command(
     what: tuple[str, ...],
     formula: str | None,
@@ -110,6 +112,7 @@ def sample_command(
 @click.option("--target-ess", type=float, metavar="N", help="Stop at so many effective draws.")
 @click.option("--seed", type=int, metavar="N", help="To be sure that it is the right run.")
 @click.option("--on-lost-shard", metavar="raise|exclude")
+@click.option("--check/--no-check", default=True, help="Hold the merge against the posterior.")
 @click.option("--json", "as_json", is_flag=True, help="Tell the progress as lines of JSON.")
 def resume_command(run_dir: Path, as_json: bool, **options: Any) -> None:
     """Go on with a run that was interrupted, killed or ran out of time.
@@ -142,6 +145,8 @@ def _tell(result: Result) -> None:
         raise SystemExit(_FAILED)
     out.print(summary_table(result.summary_rows()))
     out.print(repr(result)[1:-1], soft_wrap=True)
+    if result.verdict is not None and result.verdict.verdict != GOOD:
+        out.print(f"Verdict: {result.verdict}", soft_wrap=True, markup=False)
     err.print(f"Written: {result.run_dir}", soft_wrap=True)
     if result.stopped not in (DONE, ENOUGH):
         err.print(how_to_go_on, soft_wrap=True)

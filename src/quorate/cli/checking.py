@@ -1,0 +1,62 @@
+"""`quorate check`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from quorate.api import check
+from quorate.cli.console import out
+from quorate.cli.sampling import summary_table
+from quorate.run import N_POINTS
+from quorate.trust.shards import ShardFinding
+from quorate.trust.verdict import Verdict
+
+_NOT_TRUSTED = 3  # exit code of a merge that is not to be trusted, or could not be checked
+
+
+@click.command("check")
+@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.option("--points", type=int, default=N_POINTS, show_default=True, metavar="M")
+@click.option("--processes", type=int, metavar="N", help="Fewer or more than workers.")
+@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this time.")
+def check_command(run_dir: Path, **options: Any) -> None:
+    """Hold the merged draws of a run against its posterior.
+
+    Executes the model that is kept with the run: check only runs that you trust.
+    """
+    verdict = check(run_dir, **options)
+    _show(verdict)
+    if verdict.verdict not in ("good", "usable"):
+        raise SystemExit(_NOT_TRUSTED)
+
+
+def _show(verdict: Verdict) -> None:
+    if verdict.raw:
+        out.print(summary_table(verdict.rows()))
+    if verdict.shards:
+        out.print(_shards(verdict.shards))
+    if verdict.importance_ess is not None:
+        worth = f"{verdict.n_points} points, worth {verdict.importance_ess:.0f} draws"
+        out.print(f"Evaluated at {worth}.", soft_wrap=True)
+    out.print(f"Verdict: {verdict}", soft_wrap=True, markup=False)
+
+
+def _shards(findings: list[ShardFinding]) -> Table:
+    columns = ("shard", "draws", "ess", "r_hat", "divergences", "faults", "distance", "p")
+    table = Table()
+    for column in columns:
+        table.add_column(column, justify="right")
+    for found in findings:
+        told = (found.ess, found.r_hat, found.divergences, found.faults, found.distance)
+        values = [found.shard, found.draws, *told, found.p_value]
+        style = "red" if found.disagrees else ""
+        table.add_row(*map(_shown, values), style=style)
+    return table
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return str(value) if isinstance(value, int) else f"{value:.3g}"

@@ -1,0 +1,148 @@
+"""What the draws of each shard say: whether its chains have mixed, and whether it fits the rest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import fdtrc
+
+from quorate._types import Array
+from quorate.ess import bulk_ess, mean_ess, split_rhat
+from quorate.fit import Fit
+from quorate.linalg import spd_inverse, spd_solve
+from quorate.moments import Moments
+
+FALSE_ALARMS = 0.001  # chance that any shard of a run is said to disagree though all are alike
+_FEWEST = 8  # draws of a chain that R-hat and ESS can be had from
+_SHORT = 4  # chains so many times shorter than the longest are left out of R-hat
+
+
+@dataclass(frozen=True)
+class ShardFinding:
+    """One shard.
+
+    Parameters
+    ----------
+    draws, ess, r_hat
+        Number of its draws, the ESS of the coordinate that has fewest, and R-hat of the worst;
+        None where there are too few draws, and of coded runs, which have none.
+    distance
+        Mahalanobis distance of its mean from the merge of the others; None where it is unknown.
+    p_value
+        Chance of such a distance, or a larger one, if all shards were alike.
+    disagrees
+        Whether that is too small to believe, with a chance of `FALSE_ALARMS` for any shard.
+    divergences
+        Of its chains; None where the sampler has no such thing.
+    faults
+        Blocks refused and errors of the workers that hold it.
+    """
+
+    shard: int
+    draws: int
+    ess: float | None
+    r_hat: float | None
+    distance: float | None = None
+    p_value: float | None = None
+    disagrees: bool = False
+    divergences: int | None = None
+    faults: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class ShardChains:
+    """All draws of one shard by chain, (n, d) each, with what happened on the way.
+
+    `fit` is what warm-up found of the shard, if anything.
+    """
+
+    chains: Sequence[Array]
+    fit: Fit | None = None
+    divergences: int | None = None
+    faults: int = 0
+
+    @property
+    def moments(self) -> Moments | None:
+        """Of all draws; None where there are too few."""
+        n_draws = sum(map(len, self.chains))
+        return Moments.of(np.concatenate(self.chains)) if n_draws > 1 else None
+
+    def alike(self) -> Array | None:
+        """Chains cut to one length, (chains, n, d), without those that have hardly begun."""
+        longest = max(map(len, self.chains), default=0)
+        if longest < _FEWEST:
+            return None
+        kept = [x for x in self.chains if len(x) >= max(longest / _SHORT, _FEWEST)]
+        shortest = min(map(len, kept))
+        return np.stack([x[-shortest:] for x in kept])
+
+
+def shard_findings(shards: Sequence[ShardChains]) -> list[ShardFinding]:
+    """What there is to say of each shard."""
+    sizes = [_sizes(shard) for shard in shards]
+    distances = _distances(shards, [size[1] for size in sizes])
+    findings = []
+    for number, (shard, (ess, _, r_hat)) in enumerate(zip(shards, sizes, strict=True)):
+        distance, p_value = distances[number]
+        findings.append(
+            ShardFinding(
+                shard=number,
+                draws=sum(map(len, shard.chains)),
+                ess=ess,
+                r_hat=r_hat,
+                distance=distance,
+                p_value=p_value,
+                disagrees=p_value is not None and p_value < FALSE_ALARMS / len(shards),
+                divergences=shard.divergences,
+                faults=shard.faults,
+            )
+        )
+    return findings
+
+
+def _sizes(shard: ShardChains) -> tuple[float | None, float, float | None]:
+    """Bulk ESS, the ESS that its covariance is worth, and R-hat, each of the worst coordinate."""
+    draws = shard.alike()
+    if draws is None:
+        return None, 0.0, None
+    share = sum(map(len, shard.chains)) / (len(draws) * len(draws[0]))
+    squares = (draws - draws.mean(axis=(0, 1))) ** 2
+    worth = np.minimum(mean_ess(draws), mean_ess(squares))
+    r_hat = split_rhat(draws)
+    moves = np.isfinite(worth) & np.isfinite(r_hat)
+    if not moves.all():
+        return 0.0, 0.0, np.inf
+    return share * float(bulk_ess(draws).min()), share * float(worth.min()), float(r_hat.max())
+
+
+def _distances(
+    shards: Sequence[ShardChains], worths: Sequence[float]
+) -> list[tuple[float | None, float | None]]:
+    """Of each shard's mean from the merge of the others, with its p-value.
+
+    Means of shards are independent estimates of the same point, by their model: that of shard s
+    has covariance C_s, the merge of the others V = (Σ C_t⁻¹)⁻¹, and Monte Carlo adds C_s / ESS. So
+    the squared distance is Hotelling's T² with the ESS as its degrees of freedom. The prior's
+    share in each shard only makes means more alike.
+    """
+    unknown: list[tuple[float | None, float | None]] = [(None, None)] * len(shards)
+    moments = [shard.moments for shard in shards]
+    dim = max((m.mean.size for m in moments if m is not None), default=0)
+    known = [s for s, m in enumerate(moments) if m is not None and worths[s] > 2 * dim]
+    if len(known) < 2:
+        return unknown
+    means = np.stack([m.mean for s in known if (m := moments[s]) is not None])
+    covs = np.stack([m.covariance() for s in known if (m := moments[s]) is not None])
+    sds = np.sqrt(np.einsum("sii->i", covs) / len(covs))
+    means, covs = means / sds, covs / np.outer(sds, sds)
+    precisions = spd_inverse(covs)
+    pulls = np.einsum("sij,sj->si", precisions, means)
+    for i, shard in enumerate(known):
+        others = spd_inverse(precisions.sum(axis=0) - precisions[i])
+        gap = means[i] - others @ (pulls.sum(axis=0) - pulls[i])
+        spread = covs[i] * (1 + 1 / worths[shard]) + others
+        squared = float(gap @ spd_solve(spread, gap[:, None])[:, 0])
+        left = worths[shard] - dim + 1
+        p_value = float(fdtrc(dim, left, squared * left / (worths[shard] * dim)))
+        unknown[shard] = squared**0.5, p_value
+    return unknown
