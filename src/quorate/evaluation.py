@@ -31,10 +31,13 @@ class _Anew:
         self._engine = engine
         self._attempts = attempts
         self.now, self.send = engine.now, engine.send
-        self.kill, self.close, self.pid = engine.kill, engine.close, engine.pid
+        self.kill, self.close = engine.kill, engine.close
 
     def start(self, worker: int, attempt: int) -> None:
         self._engine.start(worker, attempt + self._attempts.get(worker, 0))
+
+    def pid(self, worker: int) -> int | None:
+        return self._engine.pid(worker)
 
     def poll(self, timeout: float) -> list[Event]:
         return [event for event in self._engine.poll(timeout) if not _is_a_draw(event)]

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from quorate._types import Array
 from quorate.combine.combined import Combined
@@ -129,4 +128,6 @@ def _wide_enough(distances: Array, bandwidth: float) -> float:
     low = float(np.log(bandwidth))
     if excess(low) >= 0:
         return bandwidth
+    from scipy.optimize import brentq  # heavy, and seldom needed
+
     return float(np.exp(brentq(excess, low, 0.5 * np.log(distances.max()))))

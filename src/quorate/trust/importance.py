@@ -93,5 +93,8 @@ def effective_number(log_weights: Array) -> float:
 def _psis(log_ratios: Array) -> tuple[Array, float]:
     """ArviZ's; imported only here, because SciPy's statistics come with it."""
     array_stats: Any = import_module("arviz_stats.base").array_stats
-    smoothed, k_hat = array_stats.psislw(-log_ratios)
+    with np.errstate(all="ignore"):  # ties among the largest ratios, whose k̂ is then infinite
+        smoothed, k_hat = array_stats.psislw(-log_ratios)
+    if not np.all(np.isfinite(smoothed)):  # nothing to smooth: all weight is on a few points
+        return log_ratios - np.logaddexp.reduce(log_ratios), np.inf
     return np.asarray(smoothed), float(k_hat)
