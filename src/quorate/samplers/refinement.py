@@ -1,0 +1,220 @@
+"""Covariances of subposteriors that are not Gaussian, found in warm-up by importance sampling.
+
+Weights rest on the curvature at the mode until draws know better. Far from Gaussian it misleads,
+and draws of a heavy tail take long to tell. So the log density is first *probed* four standard
+deviations either way of the mode along every coordinate, where that of a Gaussian has fallen by 8.
+If all have, the curvature is kept, at the cost of 2d evaluations. Where one has not, its *ridge* is
+followed outwards, the other coordinates at their best, distances doubling. Points are then drawn
+from Student-t distributions around mode and ridge, and in further rounds around the moments found
+so far; all count in all rounds, weighed by the mixture (Cornuet, Marin, Mira & Robert 2012).
+
+All is a function of the target: points are those of the additive recurrence of Roberts (2018), the
+same for everyone, and what is found is rounded as a chain's base is.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, log
+
+import numpy as np
+from scipy.special import gammaincinv, ndtri
+
+from quorate._types import Array
+from quorate.combine.weights import shrink_to_fit
+from quorate.errors import BadInputError, NotANumberError
+from quorate.sampler import State
+from quorate.samplers.base import Base
+from quorate.samplers.differences import Density, checked_density, gradient_of
+from quorate.samplers.laplace import LaplaceFit
+from quorate.target import Target
+
+_REACH = 4.0  # standard deviations from the mode to a probe…
+_GAUSSIAN = (-12.0, -6.0)  # …and log densities there, beside the mode's, that will do
+_HEAVY = _GAUSSIAN[1]
+_FALLEN = -9.0  # log density, beside the mode's, where a ridge ends
+_MOST_POINTS = 8  # of a ridge: distances double, so none is longer
+_CLIMBS = 3  # steps back to a ridge
+_RISE = 0.1  # of the log density that a step back must bring; nothing hangs on rounding
+_ROUNDS, _POINTS = 4, 256
+_DEGREES, _WIDTH = 3.0, 1.2  # of the Student-t; wider than what it is drawn around
+_LEAST = 5  # effective points per dimension below which nothing was learnt
+_BITS = 2.0**-12
+
+
+def refined(target: Target, base: Base) -> State:
+    """`fit_covariance` and `fit_noise` for a state; nothing where the curvature is kept."""
+    density = _forgiving(checked_density(target))
+    ridge = _Ridges(target, density, base)
+    if ridge.is_gaussian:
+        return {}
+    found = _importance(density, base, ridge.points())
+    if found.n_effective < _LEAST * target.dim:
+        return {}
+    cov = shrink_to_fit(found.cov, found.n_effective, _cov(base), worth=1.0)
+    rounded = Base.around(LaplaceFit(found.mean, np.linalg.cholesky(cov)))
+    noise = max(round(found.noise / _BITS) * _BITS, 1.0)
+    return {"fit_covariance": _cov(rounded), "fit_noise": np.array(noise)}
+
+
+def _cov(base: Base) -> Array:
+    return np.asarray(base.lower @ base.lower.T)
+
+
+def _forgiving(density: Density) -> Density:
+    """-inf where the log density overflows: that far out there is nothing."""
+
+    def forgiving(x: Array) -> float:
+        try:
+            return density(x)
+        except (BadInputError, NotANumberError):
+            return -inf
+
+    return forgiving
+
+
+class _Ridges:
+    """Where the density stays high along one coordinate, given the best of all others."""
+
+    def __init__(self, target: Target, density: Density, base: Base) -> None:
+        self._density, self._mode, self._cov = density, base.mean, _cov(base)
+        self._sds = np.sqrt(np.diag(self._cov))
+        self._gradient = gradient_of(target, density, self._sds)
+        self._top = density(base.mean)
+        steps = _REACH * self._cov / self._sds
+        self._probes = [
+            (j, base.mean + sign * steps[:, j]) for j in range(target.dim) for sign in (-1, 1)
+        ]
+        self._values = [self._fall(x) for _, x in self._probes]
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether the density has fallen at every probe as that of the fit."""
+        low, high = _GAUSSIAN
+        return all(low < value < high for value in self._values)
+
+    def points(self) -> list[tuple[Array, Array]]:
+        """Points of all ridges, each with the step that led there from the one before."""
+        found = []
+        for (j, probe), value in zip(self._probes, self._values, strict=True):
+            if value > _HEAVY:
+                found += self._followed(j, probe)
+        return found
+
+    def _followed(self, j: int, x: Array) -> list[tuple[Array, Array]]:
+        found: list[tuple[Array, Array]] = []
+        before = self._mode
+        while len(found) < _MOST_POINTS:
+            x = self._climbed(j, x)
+            if self._fall(x) < _FALLEN:
+                break
+            found.append((x, x - before))
+            before, x = x, x.copy()
+            x[j] += x[j] - self._mode[j]
+        return found
+
+    def _climbed(self, j: int, x: Array) -> Array:
+        """Nearer to the best of all coordinates but the j-th, on a grid that all machines share."""
+        column = self._cov[:, j]
+        given = self._cov - np.outer(column, column) / column[j]
+        grid = _BITS * 2.0 ** np.ceil(np.log2(self._sds))
+        value = self._fall(x)
+        for _ in range(_CLIMBS):
+            step = given @ np.nan_to_num(self._gradient(x))
+            tries = [np.where(step == 0, x, x + share * step) for share in (1.0, 0.5, 0.25)]
+            higher = ((y, self._fall(y)) for y in tries)
+            place = next(((y, v) for y, v in higher if v > value + _RISE), None)
+            if place is None:
+                break
+            x, value = place
+        return np.asarray(np.round(x / grid) * grid)
+
+    def _fall(self, x: Array) -> float:
+        return self._density(x) - self._top
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Weighted points: their mean, covariance, effective number, and `noise` of `quorate.fit`."""
+
+    mean: Array
+    cov: Array
+    n_effective: float
+    noise: float
+
+    @classmethod
+    def of(cls, points: Array, log_weights: Array) -> "_Found":
+        weights = np.exp(log_weights - log_weights.max())
+        weights /= weights.sum()
+        mean = weights @ points
+        gaps = points - mean
+        cov = (gaps * weights[:, None]).T @ gaps
+        z = np.linalg.solve(np.linalg.cholesky(cov), gaps.T).T
+        fourth = (z * (weights * np.sum(z**2, axis=1))[:, None]).T @ z
+        noise = (np.linalg.eigvalsh(fourth)[-1] - len(mean)) / 2
+        return cls(mean, cov, float(1 / np.sum(weights**2)), float(noise))
+
+
+def _importance(density: Density, base: Base, ridge: list[tuple[Array, Array]]) -> _Found:
+    """From all rounds together. Half of the first goes to the ridge, if there is one."""
+    dim, cov = len(base.mean), _cov(base)
+    z = _student_points(dim)
+    found = _Found(base.mean, cov, inf, 1.0)
+    parts: list[_Part] = []
+    for i in range(_ROUNDS):
+        centres = [(found.mean, np.linalg.cholesky(found.cov))]
+        if i == 0:
+            centres += [(x, np.linalg.cholesky(cov + np.outer(s, s) / 4)) for x, s in ridge]
+        shares = np.array([1.0] + [1 / len(ridge) for _ in centres[1:]])
+        ends = np.round(np.cumsum(shares) / shares.sum() * len(z[i])).astype(int)[:-1]
+        for (mean, lower), own in zip(centres, np.split(z[i], ends), strict=True):
+            if len(own):
+                parts.append(_Part.around(mean, _WIDTH * lower, own, density))
+        found = _together(parts)
+    return found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Points from one Student-t distribution, with their log densities."""
+
+    mean: Array
+    lower: Array
+    points: Array
+    values: Array
+
+    @classmethod
+    def around(cls, mean: Array, lower: Array, z: Array, density: Density) -> "_Part":
+        points = mean + np.concatenate([z, -z]) @ lower.T
+        return cls(mean, lower, points, np.array([density(x) for x in points]))
+
+    def log_share(self, points: Array) -> Array:
+        """Logarithm of how many of this part are expected near each point, up to a constant."""
+        dim = len(self.mean)
+        z = np.linalg.solve(self.lower, (points - self.mean).T)
+        height = log(len(self.points)) - np.log(np.diag(self.lower)).sum()
+        return np.asarray(
+            height - (_DEGREES + dim) / 2 * np.log1p(np.sum(z**2, axis=0) / _DEGREES)
+        )
+
+
+def _together(parts: list[_Part]) -> _Found:
+    points = np.concatenate([part.points for part in parts])
+    values = np.concatenate([part.values for part in parts])
+    mixture = np.logaddexp.reduce([part.log_share(points) for part in parts], axis=0)
+    return _Found.of(points, values - mixture)
+
+
+@lru_cache(maxsize=8)
+def _student_points(dim: int) -> Array:
+    """Standard Student-t points, (_ROUNDS, _POINTS / 2, dim); their mirror images come with them.
+
+    The k-th uniform point is k (1/g, 1/g², …) modulo 1, with g the root of g^(d+2) = g + 1.
+    """
+    root = 2.0
+    for _ in range(64):
+        root = (1 + root) ** (1 / (dim + 2))
+    n = _ROUNDS * _POINTS // 2
+    uniforms = (0.5 + np.outer(np.arange(1, n + 1), root ** -np.arange(1.0, dim + 2))) % 1
+    scales = np.sqrt(_DEGREES / 2 / gammaincinv(_DEGREES / 2, uniforms[:, dim]))
+    z = ndtri(uniforms[:, :dim]) * scales[:, None]
+    return np.asarray(z.reshape(_ROUNDS, -1, dim))
