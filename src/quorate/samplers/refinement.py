@@ -30,34 +30,32 @@ from quorate.target import Target
 
 _REACH = 4.0  # standard deviations from the mode to a probe…
 _GAUSSIAN = (-12.0, -6.0)  # …and log densities there, beside the mode's, that will do
-_HEAVY = _GAUSSIAN[1]
 _FALLEN = -9.0  # log density, beside the mode's, where a ridge ends
-_MOST_POINTS = 8  # of a ridge: distances double, so none is longer
+_MOST_RIDGES, _MOST_POINTS = 4, 8
 _CLIMBS = 3  # steps back to a ridge
-_RISE = 0.1  # of the log density that a step back must bring; nothing hangs on rounding
-_ROUNDS, _POINTS = 4, 256
+_RISE = 0.1  # of the log density that a step back must bring, so that rounding decides nothing
+_ROUNDS, _POINTS = 4, 512
 _DEGREES, _WIDTH = 3.0, 1.2  # of the Student-t; wider than what it is drawn around
+_WORTH = 8.0  # random points that an effective one is worth, being evenly spread; measured
 _LEAST = 5  # effective points per dimension below which nothing was learnt
-_BITS = 2.0**-12
+_MOST_DIMENSIONS = 16  # beyond, too few points are effective
+_GRID = 2.0**-12  # of standard deviations, and of the noise
 
 
 def refined(target: Target, base: Base) -> State:
     """`fit_covariance` and `fit_noise` for a state; nothing where the curvature is kept."""
-    density = _forgiving(checked_density(target))
-    ridge = _Ridges(target, density, base)
-    if ridge.is_gaussian:
+    if target.dim > _MOST_DIMENSIONS:
         return {}
-    found = _importance(density, base, ridge.points())
+    density = _forgiving(checked_density(target))
+    ridges = _Ridges(target, density, base)
+    if ridges.are_gaussian:
+        return {}
+    found = _importance(density, base, ridges.points())
     if found.n_effective < _LEAST * target.dim:
         return {}
-    cov = shrink_to_fit(found.cov, found.n_effective, _cov(base), worth=1.0)
-    rounded = Base.around(LaplaceFit(found.mean, np.linalg.cholesky(cov)))
-    noise = max(round(found.noise / _BITS) * _BITS, 1.0)
-    return {"fit_covariance": _cov(rounded), "fit_noise": np.array(noise)}
-
-
-def _cov(base: Base) -> Array:
-    return np.asarray(base.lower @ base.lower.T)
+    rounded = Base.around(LaplaceFit(found.mean, np.linalg.cholesky(found.shrunk(base))))
+    noise = max(round(found.noise() / _GRID) * _GRID, 1.0)
+    return {"fit_covariance": rounded.covariance, "fit_noise": np.array(noise)}
 
 
 def _forgiving(density: Density) -> Density:
@@ -76,29 +74,25 @@ class _Ridges:
     """Where the density stays high along one coordinate, given the best of all others."""
 
     def __init__(self, target: Target, density: Density, base: Base) -> None:
-        self._density, self._mode, self._cov = density, base.mean, _cov(base)
+        self._density, self._mode, self._cov = density, base.mean, base.covariance
         self._sds = np.sqrt(np.diag(self._cov))
         self._gradient = gradient_of(target, density, self._sds)
         self._top = density(base.mean)
         steps = _REACH * self._cov / self._sds
-        self._probes = [
-            (j, base.mean + sign * steps[:, j]) for j in range(target.dim) for sign in (-1, 1)
-        ]
-        self._values = [self._fall(x) for _, x in self._probes]
+        probes = [(j, base.mean + sign * steps[:, j]) for j in range(target.dim) for sign in (-1, 1)]
+        self._probes = [(self._fall(x), j, x) for j, x in probes]
 
     @property
-    def is_gaussian(self) -> bool:
+    def are_gaussian(self) -> bool:
         """Whether the density has fallen at every probe as that of the fit."""
         low, high = _GAUSSIAN
-        return all(low < value < high for value in self._values)
+        return all(low < value < high for value, _, _ in self._probes)
 
     def points(self) -> list[tuple[Array, Array]]:
-        """Points of all ridges, each with the step that led there from the one before."""
-        found = []
-        for (j, probe), value in zip(self._probes, self._values, strict=True):
-            if value > _HEAVY:
-                found += self._followed(j, probe)
-        return found
+        """Points of the highest, each with the step that led there from the one before."""
+        high = [probe for probe in self._probes if probe[0] > _GAUSSIAN[1]]
+        highest = sorted(high, key=lambda probe: -probe[0])[:_MOST_RIDGES]
+        return [point for _, j, x in highest for point in self._followed(j, x)]
 
     def _followed(self, j: int, x: Array) -> list[tuple[Array, Array]]:
         found: list[tuple[Array, Array]] = []
@@ -116,60 +110,85 @@ class _Ridges:
         """Nearer to the best of all coordinates but the j-th, on a grid that all machines share."""
         column = self._cov[:, j]
         given = self._cov - np.outer(column, column) / column[j]
-        grid = _BITS * 2.0 ** np.ceil(np.log2(self._sds))
         value = self._fall(x)
         for _ in range(_CLIMBS):
-            step = given @ np.nan_to_num(self._gradient(x))
-            tries = [np.where(step == 0, x, x + share * step) for share in (1.0, 0.5, 0.25)]
-            higher = ((y, self._fall(y)) for y in tries)
-            place = next(((y, v) for y, v in higher if v > value + _RISE), None)
+            step = given @ self._slope(x)
+            step[j] = 0.0
+            tries = [x + share * step for share in (1.0, 0.5, 0.25)]
+            higher = ((y, found) for y in tries if (found := self._fall(y)) > value + _RISE)
+            place = next(higher, None)
             if place is None:
                 break
             x, value = place
+        grid = _GRID * 2.0 ** np.ceil(np.log2(self._sds))
         return np.asarray(np.round(x / grid) * grid)
+
+    def _slope(self, x: Array) -> Array:
+        """The gradient; 0 where there is none."""
+        try:
+            gradient = self._gradient(x)
+        except (BadInputError, NotANumberError):
+            return np.zeros(len(x))
+        return np.where(np.isfinite(gradient), gradient, 0.0)
 
     def _fall(self, x: Array) -> float:
         return self._density(x) - self._top
 
 
 @dataclass(frozen=True)
-class _Found:
-    """Weighted points: their mean, covariance, effective number, and `noise` of `quorate.fit`."""
+class _Weighted:
+    """Points (n, d) with weights (n,) that sum to 1."""
 
-    mean: Array
-    cov: Array
-    n_effective: float
-    noise: float
+    points: Array
+    weights: Array
 
     @classmethod
-    def of(cls, points: Array, log_weights: Array) -> "_Found":
+    def of(cls, points: Array, log_weights: Array) -> "_Weighted":
+        if not np.isfinite(log_weights).any():
+            return cls(points, np.eye(len(points))[0])
         weights = np.exp(log_weights - log_weights.max())
-        weights /= weights.sum()
-        mean = weights @ points
-        gaps = points - mean
-        cov = (gaps * weights[:, None]).T @ gaps
-        z = np.linalg.solve(np.linalg.cholesky(cov), gaps.T).T
-        fourth = (z * (weights * np.sum(z**2, axis=1))[:, None]).T @ z
-        noise = (np.linalg.eigvalsh(fourth)[-1] - len(mean)) / 2
-        return cls(mean, cov, float(1 / np.sum(weights**2)), float(noise))
+        return cls(points, weights / weights.sum())
+
+    @property
+    def mean(self) -> Array:
+        return np.asarray(self.weights @ self.points)
+
+    @property
+    def covariance(self) -> Array:
+        gaps = self.points - self.mean
+        return np.asarray((gaps * self.weights[:, None]).T @ gaps)
+
+    @property
+    def n_effective(self) -> float:
+        return float(1 / np.sum(self.weights**2))
+
+    def shrunk(self, base: Base) -> Array:
+        """The covariance, less what may be noise in how it differs from the base's."""
+        return shrink_to_fit(self.covariance, self.n_effective, base.covariance, _WORTH)
+
+    def noise(self) -> float:
+        """That of `quorate.fit.Fit`, from E[|z|² z zᵀ], which is (d + 2) I if z is N(0, I)."""
+        lower = np.linalg.cholesky(self.covariance)
+        z = np.linalg.solve(lower, (self.points - self.mean).T)
+        fourth = (z * (self.weights * np.sum(z**2, axis=0))) @ z.T
+        return float(np.linalg.eigvalsh(fourth)[-1] - len(z)) / 2
 
 
-def _importance(density: Density, base: Base, ridge: list[tuple[Array, Array]]) -> _Found:
-    """From all rounds together. Half of the first goes to the ridge, if there is one."""
-    dim, cov = len(base.mean), _cov(base)
-    z = _student_points(dim)
-    found = _Found(base.mean, cov, inf, 1.0)
+def _importance(density: Density, base: Base, ridge: list[tuple[Array, Array]]) -> _Weighted:
+    """All rounds together. Half of the first goes to the ridge, if there is one."""
+    mean, lower = base.mean, base.lower
     parts: list[_Part] = []
-    for i in range(_ROUNDS):
-        centres = [(found.mean, np.linalg.cholesky(found.cov))]
+    for i, z in enumerate(_student_points(len(mean))):
+        centres = [(mean, lower)]
         if i == 0:
-            centres += [(x, np.linalg.cholesky(cov + np.outer(s, s) / 4)) for x, s in ridge]
+            inner = base.covariance
+            centres += [(x, np.linalg.cholesky(inner + np.outer(s, s) / 4)) for x, s in ridge]
         shares = np.array([1.0] + [1 / len(ridge) for _ in centres[1:]])
-        ends = np.round(np.cumsum(shares) / shares.sum() * len(z[i])).astype(int)[:-1]
-        for (mean, lower), own in zip(centres, np.split(z[i], ends), strict=True):
-            if len(own):
-                parts.append(_Part.around(mean, _WIDTH * lower, own, density))
+        ends = np.round(np.cumsum(shares) / shares.sum() * len(z)).astype(int)[:-1]
+        for (place, scale), own in zip(centres, np.split(z, ends), strict=True):
+            parts.append(_Part.around(place, _WIDTH * scale, own, density))
         found = _together(parts)
+        mean, lower = found.mean, np.linalg.cholesky(found.shrunk(base))
     return found
 
 
@@ -197,11 +216,11 @@ class _Part:
         )
 
 
-def _together(parts: list[_Part]) -> _Found:
+def _together(parts: list[_Part]) -> _Weighted:
     points = np.concatenate([part.points for part in parts])
     values = np.concatenate([part.values for part in parts])
     mixture = np.logaddexp.reduce([part.log_share(points) for part in parts], axis=0)
-    return _Found.of(points, values - mixture)
+    return _Weighted.of(points, values - mixture)
 
 
 @lru_cache(maxsize=8)
