@@ -80,9 +80,7 @@ def shrunk_covariance(
     return shrink_to_fit(moments.covariance(), moments.count, scale * fit.covariance, worth)
 
 
-def shrink_to_fit(
-    covs: Array, counts: ArrayLike, fitted: Array, worth: float = _WORTH
-) -> Array:
+def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array, worth: float = _WORTH) -> Array:
     """Covariances of draws, shrunk towards fitted ones; shapes (..., d, d), counts (...) or one.
 
     Every draw counts as `worth` independent Gaussian ones.

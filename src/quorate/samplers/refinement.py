@@ -29,8 +29,8 @@ from quorate.samplers.laplace import LaplaceFit
 from quorate.target import Target
 
 _REACH = 4.0  # standard deviations from the mode to a probe…
-_GAUSSIAN = (-12.0, -6.0)  # …and log densities there, beside the mode's, that will do
-_FALLEN = -9.0  # log density, beside the mode's, where a ridge ends
+_GAUSSIAN = (-13.0, -5.5)  # …and falls of the log density there that will do: those of log Γ(10)
+_FALLEN = -9.0  # fall at which a ridge ends
 _MOST_RIDGES, _MOST_POINTS = 4, 8
 _CLIMBS = 3  # steps back to a ridge
 _RISE = 0.1  # of the log density that a step back must bring, so that rounding decides nothing
@@ -53,7 +53,7 @@ def refined(target: Target, base: Base) -> State:
     found = _importance(density, base, ridges.points())
     if found.n_effective < _LEAST * target.dim:
         return {}
-    rounded = Base.around(LaplaceFit(found.mean, np.linalg.cholesky(found.shrunk(base))))
+    rounded = Base.around(LaplaceFit(found.mean, _lower(found.shrunk(base))))
     noise = max(round(found.noise() / _GRID) * _GRID, 1.0)
     return {"fit_covariance": rounded.covariance, "fit_noise": np.array(noise)}
 
@@ -79,7 +79,9 @@ class _Ridges:
         self._gradient = gradient_of(target, density, self._sds)
         self._top = density(base.mean)
         steps = _REACH * self._cov / self._sds
-        probes = [(j, base.mean + sign * steps[:, j]) for j in range(target.dim) for sign in (-1, 1)]
+        probes = [
+            (j, base.mean + sign * steps[:, j]) for j in range(target.dim) for sign in (-1, 1)
+        ]
         self._probes = [(self._fall(x), j, x) for j, x in probes]
 
     @property
@@ -91,7 +93,7 @@ class _Ridges:
     def points(self) -> list[tuple[Array, Array]]:
         """Points of the highest, each with the step that led there from the one before."""
         high = [probe for probe in self._probes if probe[0] > _GAUSSIAN[1]]
-        highest = sorted(high, key=lambda probe: -probe[0])[:_MOST_RIDGES]
+        highest = sorted(high, key=lambda probe: -round(probe[0], 6))[:_MOST_RIDGES]
         return [point for _, j, x in highest for point in self._followed(j, x)]
 
     def _followed(self, j: int, x: Array) -> list[tuple[Array, Array]]:
@@ -168,8 +170,7 @@ class _Weighted:
 
     def noise(self) -> float:
         """That of `quorate.fit.Fit`, from E[|z|² z zᵀ], which is (d + 2) I if z is N(0, I)."""
-        lower = np.linalg.cholesky(self.covariance)
-        z = np.linalg.solve(lower, (self.points - self.mean).T)
+        z = np.linalg.solve(_lower(self.covariance), (self.points - self.mean).T)
         fourth = (z * (self.weights * np.sum(z**2, axis=0))) @ z.T
         return float(np.linalg.eigvalsh(fourth)[-1] - len(z)) / 2
 
@@ -182,13 +183,13 @@ def _importance(density: Density, base: Base, ridge: list[tuple[Array, Array]]) 
         centres = [(mean, lower)]
         if i == 0:
             inner = base.covariance
-            centres += [(x, np.linalg.cholesky(inner + np.outer(s, s) / 4)) for x, s in ridge]
+            centres += [(x, _lower(inner + np.outer(s, s) / 4)) for x, s in ridge]
         shares = np.array([1.0] + [1 / len(ridge) for _ in centres[1:]])
         ends = np.round(np.cumsum(shares) / shares.sum() * len(z)).astype(int)[:-1]
         for (place, scale), own in zip(centres, np.split(z, ends), strict=True):
             parts.append(_Part.around(place, _WIDTH * scale, own, density))
         found = _together(parts)
-        mean, lower = found.mean, np.linalg.cholesky(found.shrunk(base))
+        mean, lower = found.mean, _lower(found.shrunk(base))
     return found
 
 
@@ -211,9 +212,7 @@ class _Part:
         dim = len(self.mean)
         z = np.linalg.solve(self.lower, (points - self.mean).T)
         height = log(len(self.points)) - np.log(np.diag(self.lower)).sum()
-        return np.asarray(
-            height - (_DEGREES + dim) / 2 * np.log1p(np.sum(z**2, axis=0) / _DEGREES)
-        )
+        return np.asarray(height - (_DEGREES + dim) / 2 * np.log1p(np.sum(z**2, axis=0) / _DEGREES))
 
 
 def _together(parts: list[_Part]) -> _Weighted:
@@ -221,6 +220,10 @@ def _together(parts: list[_Part]) -> _Weighted:
     values = np.concatenate([part.values for part in parts])
     mixture = np.logaddexp.reduce([part.log_share(points) for part in parts], axis=0)
     return _Weighted.of(points, values - mixture)
+
+
+def _lower(cov: Array) -> Array:
+    return np.asarray(np.linalg.cholesky(cov), dtype=np.float64)
 
 
 @lru_cache(maxsize=8)
