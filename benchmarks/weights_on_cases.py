@@ -17,7 +17,11 @@ from quorate.errors import QuorateWarning
 from quorate.fit import Fit
 from quorate.moments import Moments
 from quorate.samplers import AutoSampler, fit_of
+from quorate.samplers.base import Base
+from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.refinement import refined
 from quorate.streams import ChainStream, Streams
+from quorate.target import Target
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from cases import REFERENCE, subposterior_moments, targets
@@ -26,9 +30,9 @@ N_SHARDS, N_DRAWS, N_BLOCKS, SEED = 4, 500, 20, 1
 FEW_BLOCKS = {"logmesquite": 5}  # handed to `nuts`, whose draws take longer
 
 
-def blocks_of(case: str, folder: Path) -> tuple[np.ndarray, list[Fit | None]]:
-    """Consecutive blocks of one chain per shard, (n_blocks, n_shards, N_DRAWS, d), and fits."""
-    sampler, chains, fits = AutoSampler(), [], []
+def blocks_of(case: str, folder: Path) -> tuple[np.ndarray, list[Fit], list[Fit]]:
+    """Of one chain per shard: blocks (n_blocks, n_shards, N_DRAWS, d), fits, and curvatures."""
+    sampler, chains, fits, curved = AutoSampler(), [], [], []
     n_blocks = FEW_BLOCKS.get(case, N_BLOCKS)
     for s, target in enumerate(targets(case, N_SHARDS, folder)):
         stream = ChainStream(Streams(SEED), s, 0)
@@ -36,7 +40,31 @@ def blocks_of(case: str, folder: Path) -> tuple[np.ndarray, list[Fit | None]]:
         draws = sampler.draw(target, state, stream, n_blocks * N_DRAWS)[0]
         chains.append(draws.reshape(n_blocks, N_DRAWS, -1))
         fits.append(fit_of(state))
-    return np.stack(chains, axis=1), fits
+        curved.append(Fit(state["mean"], state["lower"] @ state["lower"].T))
+    return np.stack(chains, axis=1), fits, curved
+
+
+class Counted(Target):
+    """A target that counts, in `count` of the class, how often it is evaluated."""
+
+    count = 0
+
+    def log_density(self, x: np.ndarray) -> float:
+        Counted.count += 1
+        return super().log_density(x)
+
+    def log_density_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        Counted.count += 1
+        return super().log_density_and_gradient(x)
+
+
+def evaluations_of(case: str, folder: Path) -> float:
+    """To refine the fit, mean over shards."""
+    Counted.count = 0
+    for target in targets(case, N_SHARDS, folder):
+        base = Base.around(laplace_fit(target))
+        refined(Counted(target.model, target.shard, target.n_shards), base)
+    return Counted.count / N_SHARDS
 
 
 def merged_means(covs: list[np.ndarray], means: np.ndarray) -> np.ndarray:
@@ -46,7 +74,7 @@ def merged_means(covs: list[np.ndarray], means: np.ndarray) -> np.ndarray:
 
 def errors_of(case: str, folder: Path) -> dict[str, tuple[float, float]]:
     """By source of the covariances: in all, and through weights alone."""
-    blocks, fits = blocks_of(case, folder)
+    blocks, fits, curved = blocks_of(case, folder)
     true_means, true_covs = subposterior_moments(case)
     expected = merged_means([true_covs], true_means[None])
     moments = [[Moments.of(draws) for draws in block] for block in blocks]
@@ -54,6 +82,7 @@ def errors_of(case: str, folder: Path) -> dict[str, tuple[float, float]]:
         "exact": [true_covs for _ in blocks],
         "draws": [np.stack([of.covariance() for of in shards]) for shards in moments],
         "shrunk": [shrunk_covariances(shards, fits) for shards in moments],
+        "curved": [shrunk_covariances(shards, curved) for shards in moments],
         "alone": [
             np.stack([shrunk_covariance(of, fit) for of, fit in zip(shards, fits, strict=True)])
             for shards in moments
@@ -73,18 +102,21 @@ def main() -> None:
     """One line per case."""
     print(f"RMS error of merged means, {N_SHARDS} shards, {N_DRAWS} draws each, posterior sds")
     print("exact weights: what noise in the means of shards leaves, whatever the weights")
-    print("shrunk: the default; alone: each shard by itself; no fit: from draws only")
-    names = ("exact", "draws", "shrunk", "alone", "no fit")
+    print("shrunk: the default; curved: towards the curvature at the mode, never refined; alone:")
+    print("each shard by itself; no fit: from draws only; evaluations: to refine, per shard")
+    names = ("exact", "draws", "shrunk", "curved", "alone", "no fit")
     print(f"{'in all':22}" + "".join(f"{name:>8}" for name in names), end="")
     print("  ratio | weights alone:" + "".join(f"{name:>8}" for name in names[1:]) + "  ratio")
     for case in REFERENCE:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", QuorateWarning)
             found = errors_of(case, Path(folder) / "shards")
+            n_evaluations = evaluations_of(case, Path(folder) / "again")
         print(f"{case:22}" + "".join(f"{found[name][0]:8.3f}" for name in names), end="")
         print(f"  {found['draws'][0] / found['shrunk'][0]:5.1f}", end=" |               ")
         print("".join(f"{found[name][1]:8.3f}" for name in names[1:]), end="")
-        print(f"  {found['draws'][1] / found['shrunk'][1]:5.1f}", flush=True)
+        ratio = found["draws"][1] / found["shrunk"][1]
+        print(f"  {ratio:5.1f} | evaluations {n_evaluations:.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from quorate.combine.weights import (
     shrunk_covariances,
 )
 from quorate.errors import BadInputError
-from quorate.fit import Fit
+from quorate.fit import Fit, as_arrays, fits_among
 from quorate.moments import Moments, running_covariances
 from quorate.samplers import EllipseSampler, fit_of, make_sampler
 from quorate.samplers.laplace import laplace_fit
@@ -112,6 +112,26 @@ def test_a_right_fit_is_left_alone_by_noise(rng):
     assert np.sqrt(np.mean(np.square(gaps))) < 0.05  # those of draws: 0.2
 
 
+def test_noise_of_heavy_tails_leaves_the_fit(rng):
+    """Student-t draws with 5 degrees of freedom: fourth moments are 3 times those of a normal."""
+    cov = 5 / 3 * np.eye(3)
+    gaps = {1.0: [], 7.0: []}
+    for _ in range(100):
+        moments = Moments.of(np.repeat(rng.standard_t(5, size=(100, 3)), 5, axis=0))
+        for noise, found in gaps.items():
+            found.append(shrunk_covariance(moments, Fit(np.zeros(3), cov, noise)) - cov)
+    assert np.mean(np.square(gaps[7.0])) < np.mean(np.square(gaps[1.0])) / 4
+
+
+def test_fits_travel(rng):
+    fits = [None, Fit(rng.normal(size=2), a_covariance(rng, 2), 3.5), Fit(np.zeros(2), np.eye(2))]
+    found = fits_among(as_arrays(fits), [4, 7, 9])
+    assert sorted(found) == [7, 9]
+    assert (found[7].noise, found[9].noise) == (3.5, 1.0)
+    np.testing.assert_array_equal(found[7].covariance, fits[1].covariance)
+    np.testing.assert_array_equal(found[7].mode, fits[1].mode)
+
+
 def test_no_draws_or_one_give_the_fit(rng):
     fit = Fit(np.zeros(3), a_covariance(rng, 3))
     for moments in (Moments.none(3), Moments.of(rng.normal(size=(1, 3)))):
@@ -167,7 +187,7 @@ def test_what_is_not_a_number_or_a_covariance_is_named(rng):
             shrunk_covariances([good, good], [Fit(np.zeros(2), wrong), fit])
 
 
-@pytest.mark.parametrize("case", ["kidscore_interaction", "wells_dae_inter"])
+@pytest.mark.parametrize("case", ["kidscore_interaction", "wells_dae_inter", "capture_Mt"])
 def test_weights_of_real_posteriors_are_right_from_500_draws(case, seed, tmp_path):
     """Errors through weights: at most a third of those with covariances of draws.
 

@@ -76,25 +76,28 @@ def shrunk_covariance(
         return shrink_to_diagonal(moments.covariance(), moments.count)
     if len(constant):
         return np.asarray(scale * fit.covariance)
-    return shrink_to_fit(moments.covariance(), moments.count, scale * fit.covariance)
+    worth = _WORTH / fit.noise
+    return shrink_to_fit(moments.covariance(), moments.count, scale * fit.covariance, worth)
 
 
-def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array) -> Array:
+def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array, worth: float = _WORTH) -> Array:
     """Covariances of draws, shrunk towards fitted ones; shapes (..., d, d), counts (...) or one.
+
+    Every draw counts as `worth` independent Gaussian ones.
 
     In coordinates in which the fit is I, noise of n independent draws gives the mean eigenvalue a
     variance of 2/(d n), and spreads single ones over (1 ± √(d/n))² times the mean (Marchenko &
     Pastur 1967). What is beyond is kept, on the scale of logarithms: first of the mean, then of
     each eigenvalue relative to it.
     """
-    dim, worth = covs.shape[-1], _WORTH * np.asarray(counts, dtype=np.float64)[..., None]
+    dim, n = covs.shape[-1], worth * np.asarray(counts, dtype=np.float64)[..., None]
     lower = np.linalg.cholesky(fitted)
     half = np.linalg.solve(lower, covs)
     values, vectors = np.linalg.eigh(np.linalg.solve(lower, np.swapaxes(half, -1, -2)))
-    spread = np.minimum(np.sqrt(dim / worth), 1 - 1e-9)
+    spread = np.minimum(np.sqrt(dim / n), 1 - 1e-9)
     least = spread**4  # below, an eigenvalue is 0 for want of draws
     mean = np.maximum(values.mean(axis=-1, keepdims=True), least)
-    scale = _beyond(np.log(mean), _SIGMAS * np.sqrt(2 / (dim * worth)))
+    scale = _beyond(np.log(mean), _SIGMAS * np.sqrt(2 / (dim * n)))
     relative = np.log(np.maximum(values / mean, least))
     edges = 2 * np.abs(np.log1p(np.where(relative > 0, spread, -spread)))
     root = lower @ (vectors * np.exp((scale + _beyond(relative, edges)) / 2)[..., None, :])

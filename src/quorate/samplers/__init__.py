@@ -63,6 +63,8 @@ def fit_of(state: State) -> Fit | None:
     """
     if "lower" not in state:
         return None
+    if "fit_covariance" in state:
+        return Fit(state["mean"], state["fit_covariance"], float(state["fit_noise"]))
     lower = state["lower"]
     may_lack_mode = "inverse_masses" in state or "scale" in state  # `ellipse` would have raised
     if may_lack_mode and np.array_equal(lower, np.eye(len(lower))):

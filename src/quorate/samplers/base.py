@@ -44,6 +44,11 @@ class Base:
         """Scale 1 along every coordinate."""
         return cls(mean, np.eye(len(mean)))
 
+    @property
+    def covariance(self) -> Array:
+        """Lower lowerᵀ."""
+        return np.asarray(self.lower @ self.lower.T)
+
     def point(self, z: Array) -> Array:
         """mean + lower z for z of shape (d,).
 

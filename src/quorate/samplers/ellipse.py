@@ -23,6 +23,7 @@ from quorate.samplers.base import Base, snapped
 from quorate.samplers.differences import Density, checked_density
 from quorate.samplers.efficiency import Efficiency
 from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.refinement import refined
 from quorate.streams import ChainStream
 from quorate.target import Target
 
@@ -77,6 +78,7 @@ class EllipseSampler:
             found.warn_if_poor(self.name, "use sampler='auto' or 'nuts', or raise `thin`")
         return {
             **state,
+            **refined(target, base),
             "index": np.array(0),
             "evaluations": np.array(0),
             "pilot_evaluations_per_draw": np.array(found.evaluations_per_draw),

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from quorate._types import Array
 from quorate.errors import ImproperError, NotANumberError, WrongShapeWarning
 from quorate.sampler import State
+from quorate.samplers.base import Base
 from quorate.samplers.jax_density import Owner, arguments_of, density_of, load_jax, owner_of
 from quorate.samplers.laplace import LaplaceFit, laplace_fit, starting_point
+from quorate.samplers.refinement import refined
 from quorate.streams import ChainStream
 from quorate.target import Target
 
@@ -64,6 +66,7 @@ class Stepper:
             "inverse_masses": np.ones(self.target.dim),
             "divergences": np.array(0),
             "evaluations": np.array(0),
+            **({} if _lacks_mode(fit) else refined(self.target, Base.around(fit))),
         }
 
     def step(self, state: State, key: NDArray[np.uint32], step_size: float) -> Step:
@@ -112,6 +115,11 @@ def whitening(target: Target) -> LaplaceFit:
     except ImproperError as error:
         warnings.warn(f"no whitening: {error}", WrongShapeWarning, stacklevel=4)
         return LaplaceFit(starting_point(target)[0], np.eye(target.dim))
+
+
+def _lacks_mode(fit: LaplaceFit) -> bool:
+    """Whether the fit is what `whitening` puts in the place of one."""
+    return bool(np.array_equal(fit.lower, np.eye(len(fit.mode))))
 
 
 @lru_cache(maxsize=64)

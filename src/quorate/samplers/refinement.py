@@ -1,0 +1,242 @@
+"""Covariances of subposteriors that are not Gaussian, found in warm-up by importance sampling.
+
+Weights rest on the curvature at the mode until draws know better. Far from Gaussian it misleads,
+and draws of a heavy tail take long to tell. So the log density is first *probed* four standard
+deviations either way of the mode along every coordinate, where that of a Gaussian has fallen by 8.
+If all have, the curvature is kept, at the cost of 2d evaluations. Where one has not, its *ridge* is
+followed outwards, the other coordinates at their best, distances doubling. Points are then drawn
+from Student-t distributions around mode and ridge, and in further rounds around the moments found
+so far; all count in all rounds, weighed by the mixture (Cornuet, Marin, Mira & Robert 2012).
+
+All is a function of the target: points are those of the additive recurrence of Roberts (2018), the
+same for everyone, and what is found is rounded as a chain's base is.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, log
+
+import numpy as np
+from scipy.special import gammaincinv, ndtri
+
+from quorate._types import Array
+from quorate.combine.weights import shrink_to_fit
+from quorate.errors import BadInputError, NotANumberError
+from quorate.sampler import State
+from quorate.samplers.base import Base
+from quorate.samplers.differences import Density, checked_density, gradient_of
+from quorate.samplers.laplace import LaplaceFit
+from quorate.target import Target
+
+_REACH = 4.0  # standard deviations from the mode to a probe…
+_GAUSSIAN = (-13.0, -5.5)  # …and falls of the log density there that will do: those of log Γ(10)
+_FALLEN = -9.0  # fall at which a ridge ends
+_MOST_RIDGES, _MOST_POINTS = 4, 8
+_CLIMBS = 3  # steps back to a ridge
+_RISE = 0.1  # of the log density that a step back must bring, so that rounding decides nothing
+_ROUNDS, _POINTS = 4, 512
+_DEGREES, _WIDTH = 3.0, 1.2  # of the Student-t; wider than what it is drawn around
+_WORTH = 8.0  # random points that an effective one is worth, being evenly spread; measured
+_LEAST = 5  # effective points per dimension below which nothing was learnt
+_MOST_DIMENSIONS = 16  # beyond, too few points are effective
+_GRID = 2.0**-12  # of standard deviations, and of the noise
+
+
+def refined(target: Target, base: Base) -> State:
+    """`fit_covariance` and `fit_noise` for a state; nothing where the curvature is kept."""
+    if target.dim > _MOST_DIMENSIONS:
+        return {}
+    density = _forgiving(checked_density(target))
+    ridges = _Ridges(target, density, base)
+    if ridges.are_gaussian:
+        return {}
+    found = _importance(density, base, ridges.points())
+    if found.n_effective < _LEAST * target.dim:
+        return {}
+    rounded = Base.around(LaplaceFit(found.mean, _lower(found.shrunk(base))))
+    noise = max(round(found.noise() / _GRID) * _GRID, 1.0)
+    return {"fit_covariance": rounded.covariance, "fit_noise": np.array(noise)}
+
+
+def _forgiving(density: Density) -> Density:
+    """-inf where the log density overflows: that far out there is nothing."""
+
+    def forgiving(x: Array) -> float:
+        try:
+            return density(x)
+        except (BadInputError, NotANumberError):
+            return -inf
+
+    return forgiving
+
+
+class _Ridges:
+    """Where the density stays high along one coordinate, given the best of all others."""
+
+    def __init__(self, target: Target, density: Density, base: Base) -> None:
+        self._density, self._mode, self._cov = density, base.mean, base.covariance
+        self._sds = np.sqrt(np.diag(self._cov))
+        self._gradient = gradient_of(target, density, self._sds)
+        self._top = density(base.mean)
+        steps = _REACH * self._cov / self._sds
+        probes = [
+            (j, base.mean + sign * steps[:, j]) for j in range(target.dim) for sign in (-1, 1)
+        ]
+        self._probes = [(self._fall(x), j, x) for j, x in probes]
+
+    @property
+    def are_gaussian(self) -> bool:
+        """Whether the density has fallen at every probe as that of the fit."""
+        low, high = _GAUSSIAN
+        return all(low < value < high for value, _, _ in self._probes)
+
+    def points(self) -> list[tuple[Array, Array]]:
+        """Points of the highest, each with the step that led there from the one before."""
+        high = [probe for probe in self._probes if probe[0] > _GAUSSIAN[1]]
+        highest = sorted(high, key=lambda probe: -round(probe[0], 6))[:_MOST_RIDGES]
+        return [point for _, j, x in highest for point in self._followed(j, x)]
+
+    def _followed(self, j: int, x: Array) -> list[tuple[Array, Array]]:
+        found: list[tuple[Array, Array]] = []
+        before = self._mode
+        while len(found) < _MOST_POINTS:
+            x = self._climbed(j, x)
+            if self._fall(x) < _FALLEN:
+                break
+            found.append((x, x - before))
+            before, x = x, x.copy()
+            x[j] += x[j] - self._mode[j]
+        return found
+
+    def _climbed(self, j: int, x: Array) -> Array:
+        """Nearer to the best of all coordinates but the j-th, on a grid that all machines share."""
+        column = self._cov[:, j]
+        given = self._cov - np.outer(column, column) / column[j]
+        value = self._fall(x)
+        for _ in range(_CLIMBS):
+            step = given @ self._slope(x)
+            step[j] = 0.0
+            tries = [x + share * step for share in (1.0, 0.5, 0.25)]
+            higher = ((y, found) for y in tries if (found := self._fall(y)) > value + _RISE)
+            place = next(higher, None)
+            if place is None:
+                break
+            x, value = place
+        grid = _GRID * 2.0 ** np.ceil(np.log2(self._sds))
+        return np.asarray(np.round(x / grid) * grid)
+
+    def _slope(self, x: Array) -> Array:
+        """The gradient; 0 where there is none."""
+        try:
+            gradient = self._gradient(x)
+        except (BadInputError, NotANumberError):
+            return np.zeros(len(x))
+        return np.where(np.isfinite(gradient), gradient, 0.0)
+
+    def _fall(self, x: Array) -> float:
+        return self._density(x) - self._top
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """Points (n, d) with weights (n,) that sum to 1."""
+
+    points: Array
+    weights: Array
+
+    @classmethod
+    def of(cls, points: Array, log_weights: Array) -> "_Weighted":
+        if not np.isfinite(log_weights).any():
+            return cls(points, np.eye(len(points))[0])
+        weights = np.exp(log_weights - log_weights.max())
+        return cls(points, weights / weights.sum())
+
+    @property
+    def mean(self) -> Array:
+        return np.asarray(self.weights @ self.points)
+
+    @property
+    def covariance(self) -> Array:
+        gaps = self.points - self.mean
+        return np.asarray((gaps * self.weights[:, None]).T @ gaps)
+
+    @property
+    def n_effective(self) -> float:
+        return float(1 / np.sum(self.weights**2))
+
+    def shrunk(self, base: Base) -> Array:
+        """The covariance, less what may be noise in how it differs from the base's."""
+        return shrink_to_fit(self.covariance, self.n_effective, base.covariance, _WORTH)
+
+    def noise(self) -> float:
+        """That of `quorate.fit.Fit`, from E[|z|² z zᵀ], which is (d + 2) I if z is N(0, I)."""
+        z = np.linalg.solve(_lower(self.covariance), (self.points - self.mean).T)
+        fourth = (z * (self.weights * np.sum(z**2, axis=0))) @ z.T
+        return float(np.linalg.eigvalsh(fourth)[-1] - len(z)) / 2
+
+
+def _importance(density: Density, base: Base, ridge: list[tuple[Array, Array]]) -> _Weighted:
+    """All rounds together. Half of the first goes to the ridge, if there is one."""
+    mean, lower = base.mean, base.lower
+    parts: list[_Part] = []
+    for i, z in enumerate(_student_points(len(mean))):
+        centres = [(mean, lower)]
+        if i == 0:
+            inner = base.covariance
+            centres += [(x, _lower(inner + np.outer(s, s) / 4)) for x, s in ridge]
+        shares = np.array([1.0] + [1 / len(ridge) for _ in centres[1:]])
+        ends = np.round(np.cumsum(shares) / shares.sum() * len(z)).astype(int)[:-1]
+        for (place, scale), own in zip(centres, np.split(z, ends), strict=True):
+            parts.append(_Part.around(place, _WIDTH * scale, own, density))
+        found = _together(parts)
+        mean, lower = found.mean, _lower(found.shrunk(base))
+    return found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Points from one Student-t distribution, with their log densities."""
+
+    mean: Array
+    lower: Array
+    points: Array
+    values: Array
+
+    @classmethod
+    def around(cls, mean: Array, lower: Array, z: Array, density: Density) -> "_Part":
+        points = mean + np.concatenate([z, -z]) @ lower.T
+        return cls(mean, lower, points, np.array([density(x) for x in points]))
+
+    def log_share(self, points: Array) -> Array:
+        """Logarithm of how many of this part are expected near each point, up to a constant."""
+        dim = len(self.mean)
+        z = np.linalg.solve(self.lower, (points - self.mean).T)
+        height = log(len(self.points)) - np.log(np.diag(self.lower)).sum()
+        return np.asarray(height - (_DEGREES + dim) / 2 * np.log1p(np.sum(z**2, axis=0) / _DEGREES))
+
+
+def _together(parts: list[_Part]) -> _Weighted:
+    points = np.concatenate([part.points for part in parts])
+    values = np.concatenate([part.values for part in parts])
+    mixture = np.logaddexp.reduce([part.log_share(points) for part in parts], axis=0)
+    return _Weighted.of(points, values - mixture)
+
+
+def _lower(cov: Array) -> Array:
+    return np.asarray(np.linalg.cholesky(cov), dtype=np.float64)
+
+
+@lru_cache(maxsize=8)
+def _student_points(dim: int) -> Array:
+    """Standard Student-t points, (_ROUNDS, _POINTS / 2, dim); their mirror images come with them.
+
+    The k-th uniform point is k (1/g, 1/g², …) modulo 1, with g the root of g^(d+2) = g + 1.
+    """
+    root = 2.0
+    for _ in range(64):
+        root = (1 + root) ** (1 / (dim + 2))
+    n = _ROUNDS * _POINTS // 2
+    uniforms = (0.5 + np.outer(np.arange(1, n + 1), root ** -np.arange(1.0, dim + 2))) % 1
+    scales = np.sqrt(_DEGREES / 2 / gammaincinv(_DEGREES / 2, uniforms[:, dim]))
+    z = ndtri(uniforms[:, :dim]) * scales[:, None]
+    return np.asarray(z.reshape(_ROUNDS, -1, dim))
