@@ -198,7 +198,9 @@ def test_a_run_that_has_just_begun(n_blocks, tmp_path):
 
 def test_a_coded_run_says_why_shards_are_not_shown(tmp_path):
     records = [journals.coded(1.0 + i, k, first=4 * i) for i in range(6) for k in range(2)]
-    run = journals.write(tmp_path / "run", records, scheme="coded", cov_ridge=0.1)
+    run = journals.write(
+        tmp_path / "run", records, scheme="coded", precision="estimated", cov_ridge=0.1
+    )
     assert "nothing to compare the merge with" in checked(report(run)).text
 
 

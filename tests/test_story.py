@@ -84,7 +84,9 @@ def test_a_story_goes_on(tmp_path):
 
 def test_coded_runs_have_no_draws_of_shards(tmp_path):
     records = [coded(1.0, 0), coded(2.0, 1)]
-    story = told(journals.write(tmp_path, records, scheme="coded", cov_ridge=0.1))
+    story = told(
+        journals.write(tmp_path, records, scheme="coded", precision="estimated", cov_ridge=0.1)
+    )
     assert not story.sends_draws
     assert story.n_global == 4
     assert len(story.shard_draws()[0]) == 0

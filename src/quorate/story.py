@@ -205,7 +205,7 @@ class Story:
             draws = self._scheme.global_draws()
         except SingularCovarianceError:
             draws = np.empty((0, self.dim))
-        return draws[: self.settings.draws].reshape(-1, self.dim)
+        return draws[: min(self.n_global, self.settings.draws)].reshape(-1, self.dim)
 
     def gone(self) -> dict[int, float]:
         """Workers that had not come back when the story ends, and when they were lost."""
