@@ -163,9 +163,7 @@ def _grouped(redundancy: int, realisations: Realisations) -> Outcomes:
     return Outcomes(times, n_vectors)
 
 
-def _groups_of(
-    size: int, workers: slice, realisations: Realisations
-) -> tuple[Array, Array, Array]:
+def _groups_of(size: int, workers: slice, realisations: Realisations) -> tuple[Array, Array, Array]:
     """Ends (realisation, group, member, block), when each group is ready, batches of blocks."""
     ends, n_batches = _batch_ends(realisations, workers, size)
     n, _, n_blocks = ends.shape
@@ -244,9 +242,7 @@ class _Adaptive:
         self._shard[rows, workers], self._size[rows, workers] = shard, size
         self._n_started[rows, shard] += size
 
-    def _seconds(
-        self, rows: IntArray, workers: IntArray, slot: IntArray, size: IntArray
-    ) -> Array:
+    def _seconds(self, rows: IntArray, workers: IntArray, slot: IntArray, size: IntArray) -> Array:
         n_blocks = -(-size // self._per_block)
         first = self._n_blocks[rows, workers]
         last = first + n_blocks

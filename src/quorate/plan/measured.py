@@ -2,8 +2,9 @@
 
 A block of a worker takes its number of draws, times the worker's level, times a factor of its own.
 Levels are medians over a worker's blocks, drawn together where few blocks make them noisy; factors
-are pooled over all workers, and above their tenth largest share they follow the Pareto tail that
-was fitted there, if it is heavy. Factors are taken as independent: slow spells are not modelled.
+are pooled over all workers, by their number of draws. Where there are enough blocks, the largest
+tenth follows the Pareto tail that was fitted to it, if it is heavy. Factors are taken as
+independent: slow spells are not modelled.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from quorate.streams import Purpose, Streams
 
 _TAIL_SHARE = 0.1  # of the factors, from which the tail index is estimated
 _FEWEST_IN_TAIL = 10
+_FEWEST_TO_EXTEND = 50  # with fewer, factors are those that were seen and no larger ones
 _LIGHT = 4.0  # a tail index from which on single blocks hardly matter
 _LEAST_INDEX = 1.1  # below 1 there would be no mean
 _MEDIAN_INEFFICIENCY = 1.57  # variance of a median over that of a mean
@@ -32,26 +34,29 @@ class Tail:
     """Hill's estimate of the tail index of block times, with its 95 % interval.
 
     `index` is infinite where all of the largest are equal. `threshold` is the factor from which
-    the tail begins.
+    the tail begins, `share` how much of the work lies beyond, in `n_blocks`.
     """
 
     index: float
     low: float
     high: float
     threshold: float
+    share: float
     n_blocks: int
 
     @classmethod
-    def of(cls, factors: Array) -> "Tail | None":
-        """Of factors in increasing order; None if there are too few to tell."""
-        n = int(_TAIL_SHARE * len(factors))
+    def of(cls, factors: Array, shares: Array) -> "Tail | None":
+        """Of factors in increasing order and their shares of the work; None of too few blocks."""
+        beyond = np.cumsum(shares) > 1 - _TAIL_SHARE
+        n = int(beyond.sum()) - 1
         if n < _FEWEST_IN_TAIL:
             return None
-        threshold = float(factors[-n - 1])
-        excess = float(np.mean(np.log(factors[-n:] / threshold)))
+        (threshold, *_), largest = factors[beyond], factors[-n:]
+        excess = float(np.average(np.log(largest / threshold), weights=shares[-n:]))
         index = 1 / excess if excess > 0 else np.inf
         error = 1.96 / np.sqrt(n)
-        return cls(index, index / (1 + error), index / (1 - error), threshold, n)
+        share = float(shares[-n:].sum())
+        return cls(index, index / (1 + error), index / (1 - error), float(threshold), share, n)
 
     @property
     def is_light(self) -> bool:
@@ -72,8 +77,8 @@ class Measured:
         Usual seconds for one draw of one shard, of each worker.
     deaths
         When each was lost for good, infinity if never.
-    factors
-        By which blocks took longer than usual, in increasing order.
+    factors, shares
+        By which blocks took longer than usual, in increasing order, and their shares of all draws.
     block
         Draws of single shards in a block, usually.
     warm_up
@@ -87,6 +92,7 @@ class Measured:
     levels: Array
     deaths: Array
     factors: Array
+    shares: Array
     block: int
     warm_up: float
     start: float
@@ -100,17 +106,21 @@ class Measured:
     @cached_property
     def tail(self) -> Tail | None:
         """Of the factors."""
-        return Tail.of(self.factors)
+        return Tail.of(self.factors, self.shares)
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         u = uniforms(streams, n_workers, first, n)
-        times = self.factors[(u * len(self.factors)).astype(np.int64)]
-        if self.tail is not None and not self.tail.is_light:
-            share = self.tail.n_blocks / len(self.factors)
-            beyond = (1 - u) / share
-            exceeds = self.tail.threshold * beyond ** (-1 / max(self.tail.index, _LEAST_INDEX))
-            times = np.where(beyond < 1, exceeds, times)
+        times = self.factors[np.searchsorted(self._ranks, u)]
+        tail = self.tail
+        if tail is not None and not tail.is_light and tail.n_blocks >= _FEWEST_TO_EXTEND:
+            beyond = (1 - u) / tail.share
+            exceeding = tail.threshold * beyond ** (-1 / max(tail.index, _LEAST_INDEX))
+            times = np.where(beyond < 1, exceeding, times)
         return np.asarray(times * self.levels[self._who(streams, n_workers), None])
+
+    @cached_property
+    def _ranks(self) -> Array:
+        return np.cumsum(self.shares)[:-1]
 
     def death_times(self, streams: Streams, n_workers: int) -> Array:
         return self.deaths[self._who(streams, n_workers)]
@@ -132,7 +142,9 @@ def measured(folder: Path) -> tuple[Measured, Story]:
     require(len(warm) > 0, "run", str(folder), way_out)
     per_draw = _seconds(warm) / (warm.n_draws * warm.n_shards)
     levels = _levels(per_draw, warm, story.n_workers)
-    factors = np.sort(per_draw / levels[warm.workers])
+    factors = per_draw / levels[warm.workers]
+    order = np.argsort(factors)
+    n_draws = (warm.n_draws * warm.n_shards)[order]
     colds = _chosen(blocks, is_first)
     warm_up = np.median(_draws_worth(colds, levels) - colds.n_draws)
     silent = [k for k in range(story.n_workers) if k not in set(blocks.workers.tolist())]
@@ -144,8 +156,9 @@ def measured(folder: Path) -> tuple[Measured, Story]:
     return Measured(
         levels=levels,
         deaths=deaths,
-        factors=factors,
-        block=int(np.median(warm.n_draws * warm.n_shards)),
+        factors=factors[order],
+        shares=n_draws / n_draws.sum(),
+        block=int(np.median(np.repeat(n_draws, n_draws))),
         warm_up=max(0.0, float(warm_up)),
         start=start,
         silent=tuple(silent),

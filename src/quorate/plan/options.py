@@ -176,7 +176,8 @@ def front(options: Sequence[Option], costs: tuple[str, ...]) -> list[Option]:
 def best(options: Sequence[Option], survive: int, max_storage: float) -> Option:
     """Of those nearly as fast as the fastest: with the fewest workers, then the least storage.
 
-    Fast is by the time in which 95 % of runs are there; only of those that survive the loss of any `survive` workers and fit into `max_storage`.
+    Fast is by the time in which 95 % of runs are there. Only of those that survive the loss of any
+    `survive` workers and fit into `max_storage`.
     """
     allowed = [o for o in options if o.survives >= survive and o.storage <= max_storage]
     way_out = f"no option survives that with {max_storage:.0%} of the data at a worker: allow more"

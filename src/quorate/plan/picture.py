@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 COLOURS = {"cmc": "#666666", "grouped": "#0072b2", "coded": "#d55e00", "adaptive": "#009e73"}
 _AXES = {"worker_hours": "worker-hours", "storage": "share of the data at a worker"}
-_LARGE, _SMALL = 110.0, 25.0
+_LARGE, _SMALL = 130.0, 50.0
+_APART = {"cmc": 1.0, "grouped": 0.965, "coded": 1.035, "adaptive": 1.0}  # where storage is equal
 
 
 def save_picture(options: Sequence[Option], chosen: Option, n_draws: int, path: Path) -> None:
@@ -27,6 +28,8 @@ def save_picture(options: Sequence[Option], chosen: Option, n_draws: int, path: 
     for panel, cost in zip(panels, _AXES, strict=True):
         _draw(panel, options, chosen, cost)
     panels[0].set_ylabel(f"seconds to {n_draws} draws")
+    ks = ", ".join(map(str, sorted({option.workers for option in options})))
+    figure.suptitle(f"numbers are r; larger circles are more workers, of K = {ks}", fontsize=10)
     schemes = [scheme for scheme in COLOURS if any(o.scheme == scheme for o in options)]
     circle = {"marker": "o", "linestyle": ""}
     handles = [Line2D([], [], color=COLOURS[scheme], label=scheme, **circle) for scheme in schemes]
@@ -47,7 +50,7 @@ def _draw(panel: "Axes", options: Sequence[Option], chosen: Option, cost: str) -
     shown = [option for option in options if np.isfinite(option.p95)]
     sizes = _sizes(shown)
     for option in shown:
-        x, colour = getattr(option, cost), COLOURS[option.scheme]
+        x, colour = _place(option, cost), COLOURS[option.scheme]
         panel.plot([x, x], [option.median, option.p95], color=colour, linewidth=1.2, alpha=0.6)
         panel.scatter(x, option.p95, s=sizes[option.workers], color=colour, zorder=3)
         panel.annotate(
@@ -61,7 +64,7 @@ def _draw(panel: "Axes", options: Sequence[Option], chosen: Option, cost: str) -
         )
     if chosen in shown:
         panel.scatter(
-            getattr(chosen, cost),
+            _place(chosen, cost),
             chosen.p95,
             s=3 * sizes[chosen.workers],
             facecolors="none",
@@ -69,13 +72,33 @@ def _draw(panel: "Axes", options: Sequence[Option], chosen: Option, cost: str) -
             zorder=5,
         )
     best = sorted(front(shown, ("p95", cost)), key=lambda option: float(getattr(option, cost)))
-    xs, ys = [getattr(option, cost) for option in best], [option.p95 for option in best]
+    xs, ys = [_place(option, cost) for option in best], [option.p95 for option in best]
     panel.step(xs, ys, where="post", color="black", linewidth=0.9, linestyle=":", zorder=2)
-    panel.set_xscale("log")
-    panel.set_yscale("log")
+    _scale(panel, as_percent=cost == "storage")
     panel.set_xlabel(_AXES[cost])
     panel.grid(which="both", linewidth=0.4, alpha=0.4)
     panel.spines[["top", "right"]].set_visible(False)
+
+
+def _place(option: Option, cost: str) -> float:
+    return float(getattr(option, cost)) * (_APART[option.scheme] if cost == "storage" else 1.0)
+
+
+def _scale(panel: "Axes", as_percent: bool) -> None:
+    """Logarithmic, with numbers as one writes them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    numbers = FuncFormatter(lambda value, _: f"{value:g}")
+    shares = FuncFormatter(lambda value, _: f"{100 * value:g} %")
+    for axis, formatter in (
+        (panel.xaxis, shares if as_percent else numbers),
+        (panel.yaxis, numbers),
+    ):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(formatter)
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _sizes(options: Sequence[Option]) -> dict[int, float]:
