@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 from quorate._types import Progress
 from quorate.errors import require
 from quorate.latency import parse_cluster
 from quorate.plan.fast_times import Work
-from quorate.plan.measured import Measured, measured
+from quorate.plan.measured import measured
 from quorate.plan.options import Grid, Option, best, compared, front
 from quorate.plan.words import assumed, explained, seen
 from quorate.result import load_summary
@@ -18,7 +19,7 @@ from quorate.story import Story
 
 _DRAWS = 1000
 _WORKERS = 8
-FRONT = ("p95", "workers", "storage")
+_FRONT = ("p95", "workers", "storage")
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Plan:
     @property
     def front(self) -> list[Option]:
         """Options that no other beats in p95, workers or storage without being worse in another."""
-        return front(self.options, FRONT)
+        return front(self.options, _FRONT)
 
     def save_picture(self, path: str | Path) -> None:
         """Draw time against worker-hours and storage; the ending of `path` says in which format."""
@@ -125,51 +126,77 @@ def plan(
     require(without, "slow, dead", (slow, dead), "a run has its own: give a latency with them")
     unknown = sorted(set(schemes) - set(SCHEMES))
     require(not unknown, "schemes", unknown, f"choose of {', '.join(SCHEMES)}")
+    asked = _Asked(draws, target_ess, seed)
     if run is not None:
-        taken, story = measured(Path(run))
-        n_draws = _n_draws(draws or story.settings.draws, target_ess, _ess_per_draw(story, run))
-        work = Work(
-            taken,
-            taken.n_workers,
-            n_draws,
-            taken.block,
-            warm_up=taken.warm_up,
-            start=taken.start,
-            seed=seed,
-        )
-        first_line, dim = seen(taken), dim or story.dim
-        workers = workers or sorted({-(-taken.n_workers // 2), taken.n_workers})
-        measured_at = measured_at or taken.n_workers
+        basis = _by_run(Path(run), asked)
     else:
         assert latency is not None
-        workers = workers or (_WORKERS,)
-        measured_at, dim = measured_at or workers[0], dim or 1
-        model = parse_cluster(latency, slow, dead)
-        work = Work(model, measured_at, _n_draws(draws or _DRAWS, target_ess, 1.0), seed=seed)
-        first_line = assumed(latency, slow, dead, measured_at)
-    grid = Grid(tuple(workers), tuple(redundancies), tuple(schemes))
-    options = compared(grid, work, measured_at, rows_share, dim, realisations, progress)
+        known_for = measured_at or (workers[0] if workers else _WORKERS)
+        basis = _by_model(latency, slow, dead, known_for, asked)
+    work, at = basis.work, measured_at or basis.work.n_workers
+    grid = Grid(tuple(workers or basis.workers), tuple(redundancies), tuple(schemes))
+    options = compared(grid, work, at, rows_share, dim or basis.dim, realisations, progress)
     choice = best(options, survive, max_storage)
     return Plan(
         options=tuple(options),
         recommended=choice,
-        explanation=explained(first_line, options, choice, work.n_draws, measured_at),
+        explanation=explained(basis.words, options, choice, work.n_draws, at),
         command=_command(choice, work.n_draws, target_ess),
         draws=work.n_draws,
     )
 
 
-def _n_draws(draws: int, target_ess: float | None, ess_per_draw: float) -> int:
-    require(draws >= 1, "draws", draws, "ask for at least one")
-    require(target_ess is None or target_ess > 0, "target_ess", target_ess, "it must be above 0")
-    return draws if target_ess is None else ceil(target_ess / ess_per_draw)
+class _Asked(NamedTuple):
+    """How many draws, or effective ones."""
+
+    draws: int | None
+    target_ess: float | None
+    seed: int
+
+    def n_draws(self, usual: int, ess_per_draw: float) -> int:
+        draws, ess = usual if self.draws is None else self.draws, self.target_ess
+        require(draws >= 1, "draws", draws, "ask for at least one")
+        require(ess is None or ess > 0, "target_ess", ess, "it must be above 0")
+        return draws if ess is None else ceil(ess / ess_per_draw)
 
 
-def _ess_per_draw(story: Story, run: str | Path) -> float:
+class _Basis(NamedTuple):
+    """What a plan is made from: times, usual values of K, d, and how to say it."""
+
+    work: Work
+    workers: Sequence[int]
+    dim: int
+    words: str
+
+
+def _by_run(folder: Path, asked: _Asked) -> _Basis:
+    taken, story = measured(folder)
+    n_workers = taken.n_workers
+    work = Work(
+        taken,
+        n_workers,
+        asked.n_draws(story.settings.draws, _ess_per_draw(story, folder)),
+        taken.block,
+        warm_up=taken.warm_up,
+        start=taken.start,
+        seed=asked.seed,
+    )
+    return _Basis(work, sorted({-(-n_workers // 2), n_workers}), story.dim, seen(taken))
+
+
+def _by_model(
+    latency: str, slow: str | None, dead: str | None, n_workers: int, asked: _Asked
+) -> _Basis:
+    model = parse_cluster(latency, slow, dead)
+    work = Work(model, n_workers, asked.n_draws(_DRAWS, 1.0), seed=asked.seed)
+    return _Basis(work, [n_workers], 1, assumed(latency, slow, dead, n_workers))
+
+
+def _ess_per_draw(story: Story, folder: Path) -> float:
     """By the parameter that has the fewest effective draws; 1 if the run has no summary."""
-    if not (Path(run) / "summary.json").is_file() or not story.n_global:
+    if not (folder / "summary.json").is_file() or not story.n_global:
         return 1.0
-    fewest = min((row["ess"] for row in load_summary(Path(run)).values()), default=0.0)
+    fewest = min((row["ess"] for row in load_summary(folder).values()), default=0.0)
     return min(1.0, fewest / story.n_global) or 1.0
 
 
@@ -180,6 +207,3 @@ def _command(choice: Option, n_draws: int, target_ess: float | None) -> str:
         f"quorate sample MODEL.py:NAME DATA --workers {choice.workers}{redundancy} "
         f"--scheme {choice.scheme} --draws {n_draws}{ess}"
     )
-
-
-__all__ = ["FRONT", "Measured", "Option", "Plan", "plan"]

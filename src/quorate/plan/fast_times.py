@@ -127,7 +127,8 @@ def _coded(code: GradientCode, realisations: Realisations) -> Outcomes:
 
 def _decoded(code: GradientCode, answered: Array) -> Array:
     """When the answers that came at these times, (realisation, worker), decode."""
-    return np.max([_enough(cell, answered[:, members]) for members, cell in code.cells], axis=0)
+    cells = [_enough(cell, answered[:, members]) for members, cell in code.cells]
+    return np.asarray(np.max(cells, axis=0))
 
 
 def _enough(cell: Cell, answered: Array) -> Array:

@@ -1,10 +1,11 @@
 """How long a run's workers took, as a model of how long they will take.
 
 A block of a worker takes its number of draws, times the worker's level, times a factor of its own.
-Levels are medians over a worker's blocks, drawn together where few blocks make them noisy; factors
-are pooled over all workers, by their number of draws. Where there are enough blocks, the largest
-tenth follows the Pareto tail that was fitted to it, if it is heavy. Factors are taken as
-independent: slow spells are not modelled.
+Levels are medians over a worker's blocks, drawn together where few blocks make them noisy. Factors
+are drawn from the worker's own blocks where it has many and from those of all where it has few, by
+their numbers of draws. Where there are enough blocks, the largest tenth of all follows the Pareto
+tail that was fitted to it, if it is heavy. Factors are taken as independent: slow spells are not
+modelled.
 """
 
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.latency import uniforms
 from quorate.story import Blocks, Story
@@ -22,6 +24,8 @@ from quorate.streams import Purpose, Streams
 _TAIL_SHARE = 0.1  # of the factors, from which the tail index is estimated
 _FEWEST_IN_TAIL = 10
 _FEWEST_TO_EXTEND = 50  # with fewer, factors are those that were seen and no larger ones
+_ENOUGH_OF_ONE = 20  # blocks of a worker that weigh as much as those of all others
+_N_QUANTILES = 4096
 _LIGHT = 4.0  # a tail index from which on single blocks hardly matter
 _LEAST_INDEX = 1.1  # below 1 there would be no mean
 _MEDIAN_INEFFICIENCY = 1.57  # variance of a median over that of a mean
@@ -77,8 +81,9 @@ class Measured:
         Usual seconds for one draw of one shard, of each worker.
     deaths
         When each was lost for good, infinity if never.
-    factors, shares
-        By which blocks took longer than usual, in increasing order, and their shares of all draws.
+    factors, shares, workers
+        By which blocks took longer than usual, in increasing order; their shares of all draws; and
+        whose they are.
     block
         Draws of single shards in a block, usually.
     warm_up
@@ -93,6 +98,7 @@ class Measured:
     deaths: Array
     factors: Array
     shares: Array
+    workers: IntArray
     block: int
     warm_up: float
     start: float
@@ -109,18 +115,34 @@ class Measured:
         return Tail.of(self.factors, self.shares)
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
-        u = uniforms(streams, n_workers, first, n)
-        times = self.factors[np.searchsorted(self._ranks, u)]
-        tail = self.tail
-        if tail is not None and not tail.is_light and tail.n_blocks >= _FEWEST_TO_EXTEND:
-            beyond = (1 - u) / tail.share
-            exceeding = tail.threshold * beyond ** (-1 / max(tail.index, _LEAST_INDEX))
-            times = np.where(beyond < 1, exceeding, times)
-        return np.asarray(times * self.levels[self._who(streams, n_workers), None])
+        ranks = (uniforms(streams, n_workers, first, n) * _N_QUANTILES).astype(np.int64)
+        who = np.array(self._who(streams, n_workers))
+        return np.asarray((self.levels[:, None] * self._quantiles)[who[:, None], ranks])
 
     @cached_property
-    def _ranks(self) -> Array:
-        return np.cumsum(self.shares)[:-1]
+    def _quantiles(self) -> Array:
+        """Factors of each worker at evenly spaced ranks, shape (n_workers, `_N_QUANTILES`)."""
+        ranks = (np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES
+        pooled = self.factors[np.searchsorted(np.cumsum(self.shares)[:-1], ranks)]
+        tail = self.tail
+        if tail is not None and not tail.is_light and tail.n_blocks >= _FEWEST_TO_EXTEND:
+            beyond = (1 - ranks) / tail.share
+            exceeding = tail.threshold * beyond ** (-1 / max(tail.index, _LEAST_INDEX))
+            pooled = np.where(beyond < 1, exceeding, pooled)
+        return np.array([self._mixed(worker, pooled, ranks) for worker in range(self.n_workers)])
+
+    def _mixed(self, worker: int, pooled: Array, ranks: Array) -> Array:
+        """Those of one worker's own blocks and of all, by how many it has."""
+        own = self.workers == worker
+        if not own.any():
+            return pooled
+        trust = own.sum() / (own.sum() + _ENOUGH_OF_ONE)
+        values = np.concatenate([self.factors[own], pooled])
+        own_shares = trust * self.shares[own] / self.shares[own].sum()
+        weights = np.concatenate([own_shares, np.full(len(ranks), (1 - trust) / len(ranks))])
+        order = np.argsort(values)
+        found = np.searchsorted(np.cumsum(weights[order])[:-1], ranks)
+        return np.asarray(values[order][found])
 
     def death_times(self, streams: Streams, n_workers: int) -> Array:
         return self.deaths[self._who(streams, n_workers)]
@@ -158,6 +180,7 @@ def measured(folder: Path) -> tuple[Measured, Story]:
         deaths=deaths,
         factors=factors[order],
         shares=n_draws / n_draws.sum(),
+        workers=warm.workers[order],
         block=int(np.median(np.repeat(n_draws, n_draws))),
         warm_up=max(0.0, float(warm_up)),
         start=start,
@@ -165,7 +188,7 @@ def measured(folder: Path) -> tuple[Measured, Story]:
     ), story
 
 
-def _chosen(blocks: Blocks, which: Array) -> Blocks:
+def _chosen(blocks: Blocks, which: NDArray[np.bool_]) -> Blocks:
     arrays = {k: v[which] for k, v in vars(blocks).items() if isinstance(v, np.ndarray)}
     return Blocks(blocks.cells, **arrays)
 

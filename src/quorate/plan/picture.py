@@ -11,6 +11,7 @@ from quorate.plan.options import Option, front
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 COLOURS = {"cmc": "#666666", "grouped": "#0072b2", "coded": "#d55e00", "adaptive": "#009e73"}
 _AXES = {"worker_hours": "worker-hours", "storage": "share of the data at a worker"}
@@ -31,19 +32,26 @@ def save_picture(options: Sequence[Option], chosen: Option, n_draws: int, path: 
     ks = ", ".join(map(str, sorted({option.workers for option in options})))
     figure.suptitle(f"numbers are r; larger circles are more workers, of K = {ks}", fontsize=10)
     schemes = [scheme for scheme in COLOURS if any(o.scheme == scheme for o in options)]
-    circle = {"marker": "o", "linestyle": ""}
-    handles = [Line2D([], [], color=COLOURS[scheme], label=scheme, **circle) for scheme in schemes]
-    ring = {"markerfacecolor": "none", "markersize": 13, "color": "black"}
+    handles = [_circle(scheme, COLOURS[scheme], COLOURS[scheme], 6) for scheme in schemes]
     handles += [
         Line2D([], [], color="#999999", linewidth=1.2, label="median to 95 % of runs"),
         Line2D([], [], color="black", linewidth=0.9, linestyle=":", label="nothing beats these"),
-        Line2D([], [], label="advised", **circle, **ring),
+        _circle("advised", "black", "none", 13),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise BadInputError("output", str(path), f"cannot be written ({error})") from None
+
+
+def _circle(label: str, colour: str, filled: str, size: float) -> "Line2D":
+    from matplotlib.lines import Line2D
+
+    circle = Line2D([], [], color=colour, label=label, marker="o", linestyle="")
+    circle.set_markerfacecolor(filled)
+    circle.set_markersize(size)
+    return circle
 
 
 def _draw(panel: "Axes", options: Sequence[Option], chosen: Option, cost: str) -> None:
