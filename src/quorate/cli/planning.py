@@ -113,8 +113,8 @@ def _numbers(name: str, listed: str) -> list[int]:
 def _table(found: Plan) -> Table:
     table = Table(
         title=f"time to {found.draws} draws, and its price",
-        caption="→ advised   * nothing else is as fast with as few workers and as little storage\n"
-        "can lose: workers, for sure and typically   held: share of the data at a worker",
+        caption="→ advised   * not beaten in p95, K and storage at once\n"
+        "held: share of the data at a worker   can lose: workers, for sure, typically",
         collapse_padding=True,
     )
     for column in ("", "scheme"):

@@ -24,7 +24,7 @@ from quorate.streams import Purpose, Streams
 _TAIL_SHARE = 0.1  # of the factors, from which the tail index is estimated
 _FEWEST_IN_TAIL = 10
 _FEWEST_TO_EXTEND = 50  # with fewer, factors are those that were seen and no larger ones
-_ENOUGH_OF_ONE = 20  # blocks of a worker that weigh as much as those of all others
+_ENOUGH_OF_ONE = 10  # blocks of a worker that weigh as much as those of all others
 _N_QUANTILES = 4096
 _LIGHT = 4.0  # a tail index from which on single blocks hardly matter
 _LEAST_INDEX = 1.1  # below 1 there would be no mean

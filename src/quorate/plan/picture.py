@@ -30,8 +30,11 @@ def save_picture(options: Sequence[Option], chosen: Option, n_draws: int, path: 
         _draw(panel, options, chosen, cost)
     panels[0].set_ylabel(f"seconds to {n_draws} draws")
     ks = ", ".join(map(str, sorted({option.workers for option in options})))
-    figure.suptitle(f"numbers are r; larger circles are more workers, of K = {ks}", fontsize=10)
-    schemes = [scheme for scheme in COLOURS if any(o.scheme == scheme for o in options)]
+    hidden = [option for option in options if np.isinf(option.p95)]
+    lacking = f"; {len(hidden)} options may never get there, not shown" if hidden else ""
+    title = f"numbers are r; larger circles are more workers, of K = {ks}{lacking}"
+    figure.suptitle(title, fontsize=10)
+    schemes = [s for s in COLOURS if any(o.scheme == s and o not in hidden for o in options)]
     handles = [_circle(scheme, COLOURS[scheme], COLOURS[scheme], 6) for scheme in schemes]
     handles += [
         Line2D([], [], color="#999999", linewidth=1.2, label="median to 95 % of runs"),
