@@ -20,6 +20,8 @@ from quorate.story import Story
 WORKERS, DRAWS, TAIL, SLOW = 4, 1200, 1.5, "1x3"
 SCHEMES = ("cmc", "grouped", "adaptive")
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 6
+FIRST_SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+SEEDS = range(FIRST_SEED, FIRST_SEED + RUNS)
 AT_ONCE = 3
 SLEEP = 0.002
 
@@ -76,17 +78,17 @@ def main() -> None:
     """Print predicted and measured medians."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [(scheme, seed) for seed in range(1, RUNS + 1) for scheme in SCHEMES]
+        jobs = [(scheme, seed) for seed in SEEDS for scheme in SCHEMES]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             taken = pool.map(lambda job: run(*job, Path(folder) / f"{job[0]}-{job[1]}"), jobs)
             seconds = dict(zip(jobs, taken, strict=True))
         print(f"{RUNS} runs of each scheme, {time.perf_counter() - began:.0f} s in all")
         print("planned from   scheme     predicted  measured   ratio")
         for source in ("grouped", "adaptive"):
-            folders = [Path(folder) / f"{source}-{seed}" for seed in range(1, RUNS + 1)]
+            folders = [Path(folder) / f"{source}-{seed}" for seed in SEEDS]
             rows = np.transpose([predicted_medians(each) for each in folders])
             for scheme, row in zip(SCHEMES, rows, strict=True):
-                took = np.median([seconds[scheme, s] for s in range(1, RUNS + 1)])
+                took = np.median([seconds[scheme, s] for s in SEEDS])
                 spread = f"({row.min() / took:.2f} to {row.max() / took:.2f})"
                 predicted = np.median(row)
                 print(
