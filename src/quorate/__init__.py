@@ -6,6 +6,7 @@ from quorate.api import check, resume, sample, stream
 from quorate.combine import combine
 from quorate.combine.combined import Combined
 from quorate.errors import BadInputError, QuorateError
+from quorate.plan import Plan, plan
 from quorate.result import Result
 from quorate.simulation import SimulationSummary, simulate
 from quorate.subposterior import GaussianSubposteriors, gaussian_mean_model, paper_subposteriors
@@ -16,6 +17,7 @@ __all__ = [
     "BadInputError",
     "Combined",
     "GaussianSubposteriors",
+    "Plan",
     "QuorateError",
     "Result",
     "SimulationSummary",
@@ -24,6 +26,7 @@ __all__ = [
     "combine",
     "gaussian_mean_model",
     "paper_subposteriors",
+    "plan",
     "resume",
     "sample",
     "simulate",

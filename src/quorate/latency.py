@@ -44,7 +44,7 @@ class Pareto:
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         scale = self.mean_per_shard * (self.tail_index - 1) / self.tail_index
-        return scale * _uniforms(streams, n_workers, first, n) ** (-1 / self.tail_index)
+        return scale * uniforms(streams, n_workers, first, n) ** (-1 / self.tail_index)
 
     def death_times(self, streams: Streams, n_workers: int) -> Array:
         return _never(n_workers)
@@ -60,7 +60,7 @@ class Exponential:
         _require_positive("mean_per_shard", self.mean_per_shard)
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
-        return -self.mean_per_shard * np.log(_uniforms(streams, n_workers, first, n))
+        return -self.mean_per_shard * np.log(uniforms(streams, n_workers, first, n))
 
     def death_times(self, streams: Streams, n_workers: int) -> Array:
         return _never(n_workers)
@@ -231,7 +231,17 @@ def parse_dead(spec: str) -> tuple[int, float]:
         raise BadInputError("dead", spec, "write COUNT or COUNT@TIME, for example 1@2.5") from None
 
 
-def _uniforms(streams: Streams, n_workers: int, first: int, n: int) -> Array:
+def parse_cluster(latency: str, slow: str | None = None, dead: str | None = None) -> LatencyModel:
+    """A latency model with what happens to some of the workers."""
+    model = parse_latency(latency)
+    if slow is not None:
+        model = Slowed(model, *parse_slow(slow))
+    if dead is not None:
+        model = Dying(model, *parse_dead(dead))
+    return model
+
+
+def uniforms(streams: Streams, n_workers: int, first: int, n: int) -> Array:
     """One uniform a unit of work, four to a row, so that none of a row's bits are thrown away."""
     lanes = [(worker, 0) for worker in range(n_workers)]
     first_row, skip = divmod(first, 4)

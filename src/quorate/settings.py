@@ -12,7 +12,7 @@ from quorate.supervisor import Limits
 from quorate.worker import Handicap
 
 ENGINES = ("process", "ray")
-_TASKS_PER_SHARD = 20  # about; fewer let workers change the shard less often
+TASKS_PER_SHARD = 20  # about; fewer let workers change the shard less often
 OnLostShard = Literal["raise", "exclude"]
 
 
@@ -101,7 +101,7 @@ class Settings:
             self.code,
             pairing=self.pairing or ("paper" if is_coded else "all"),
             gap=self.gap,
-            block_size=max(1, self.draws // _TASKS_PER_SHARD),
+            block_size=max(1, self.draws // TASKS_PER_SHARD),
             seed=self.seed,
             weights=self.weights or ("draws" if self.cov_ridge else "shrunk"),
             precision=self.precision,

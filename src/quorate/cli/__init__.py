@@ -7,6 +7,7 @@ import click
 from quorate.cli.checking import check_command
 from quorate.cli.combining import combine_command
 from quorate.cli.paper import reproduce_command, simulate_command
+from quorate.cli.planning import plan_command
 from quorate.cli.reporting import report_command
 from quorate.cli.sampling import resume_command, sample_command, summary_command
 from quorate.cli.watching import watch_command
@@ -49,5 +50,6 @@ for command in (
     combine_command,
     reproduce_command,
     simulate_command,
+    plan_command,
 ):
     main.add_command(command)

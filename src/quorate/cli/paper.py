@@ -29,7 +29,7 @@ from quorate.experiments.specs import (
     beyond,
     experiment,
 )
-from quorate.latency import Dying, LatencyModel, Slowed, parse_dead, parse_latency, parse_slow
+from quorate.latency import parse_cluster
 from quorate.pairing import PAIRINGS
 from quorate.schemes import COV_RIDGE, PRECISIONS
 from quorate.simulation import SimulationSummary, simulate
@@ -191,7 +191,7 @@ def simulate_command(
     **options: Any,
 ) -> None:
     """Time a scheme in virtual time, over many realisations."""
-    model = _cluster(latency, slow, dead)
+    model = parse_cluster(latency, slow, dead)
     with Patience(f"{scheme}, {workers} workers") as patience:
         summary = simulate(
             scheme, workers, redundancy, latency=model, progress=patience.report, **options
@@ -206,15 +206,6 @@ def simulate_command(
         click.echo(json.dumps(summary.as_json()))
     else:
         console.print(_described(summary))
-
-
-def _cluster(latency: str, slow: str | None, dead: str | None) -> LatencyModel:
-    model = parse_latency(latency)
-    if slow is not None:
-        model = Slowed(model, *parse_slow(slow))
-    if dead is not None:
-        model = Dying(model, *parse_dead(dead))
-    return model
 
 
 def _described(summary: SimulationSummary) -> Table:

@@ -68,7 +68,7 @@ class AdaptiveCMC:
         self._block_size = block_size
         self._gap = gap
         self._counter = DrawCounter(n_workers)
-        self._at_hand = _shuffled(self.allocation.held, Streams(seed))
+        self._at_hand = shuffled(self.allocation.held, Streams(seed))
         self._n_held = redundancy
 
     # At worker k: send each block as soon as it is there
@@ -152,7 +152,7 @@ class AdaptiveCMC:
         return self.ledger.draw_counts()
 
 
-def _shuffled(held: Collection[tuple[int, ...]], streams: Streams) -> list[list[int]]:
+def shuffled(held: Collection[tuple[int, ...]], streams: Streams) -> list[list[int]]:
     """The shards of each worker in random order: of those equally far behind, the first is next."""
     n_held = max(map(len, held))
     lanes = [(worker, 0) for worker in range(len(held))]
