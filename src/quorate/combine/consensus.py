@@ -15,6 +15,8 @@ from quorate.combine.combined import Combined
 from quorate.combine.shard_draws import ShardDraws
 from quorate.errors import require
 from quorate.linalg import spd_inverse
+from quorate.pairing import every_draw
+from quorate.streams import Streams
 
 _ASSUMES = {
     "full": "Every subposterior is Gaussian.",
@@ -99,10 +101,5 @@ def _paired(shards: ShardDraws, seed: int) -> Array:
     n_draws = max(shards.counts)
     if min(shards.counts) == n_draws:
         return np.stack(shards.scaled, axis=1)
-    rng = np.random.default_rng(seed)
-    rounds = [
-        [rng.permutation(len(values)) for _ in range(-(-n_draws // len(values)))]
-        for values in shards.scaled
-    ]
-    orders = [np.concatenate(some)[:n_draws] for some in rounds]
+    orders = every_draw(np.array(shards.counts), Streams(seed))[:, :n_draws]
     return np.stack([x[order] for x, order in zip(shards.scaled, orders, strict=True)], axis=1)
