@@ -157,6 +157,7 @@ class LiveTable:
 
     def _show(self, progress: Progress) -> None:
         from rich.console import Group
+        from rich.padding import Padding
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -171,7 +172,7 @@ class LiveTable:
                 str(number), held, worker.status, str(worker.blocks), f"{worker.draws:,}",
                 style=style,
             )  # fmt: skip
-        bar = ProgressBar(total=progress.target, completed=progress.draws, width=50)
+        bar = Padding(ProgressBar(total=progress.target, completed=progress.draws, width=50))
         notes = [Text(f"{s:8.1f} s  {told(note)}", style="dim") for s, note in progress.notes[-4:]]
         self._live.update(Group(table, bar, Text(one_line(progress)), *notes))
 

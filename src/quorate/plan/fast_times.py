@@ -235,7 +235,9 @@ class _Adaptive:
         self._events[rows[~busy], workers[~busy]] = np.inf
         rows, workers, slot, now = rows[busy], workers[busy], slot[busy], now[busy]
         shard = self._at_hand[workers, slot]
-        size = np.clip(work.n_draws - behind[busy], 1, work.task)
+        n_left = work.n_draws - behind[busy]
+        n_lacking = work.n_draws - self._n_received[rows, shard]
+        size = np.clip(np.where(n_left > 0, n_left, n_lacking), 1, work.task)
         ends = now + self._seconds(rows, workers, slot, size)
         deaths = self._realisations.deaths[rows, workers]
         self._lost[rows, workers] = ends > deaths

@@ -97,7 +97,10 @@ class AdaptiveCMC:
             return None
         n = self._block_size
         if n_draws is not None:
-            n = max(1, min(n, n_draws - self._counter.n_started[shard]))
+            n_left = n_draws - self._counter.n_started[shard]
+            if n_left <= 0:  # others are at them already, and may be slow
+                n_left = n_draws - self.ledger.n_received[shard]
+            n = max(1, min(n, n_left))
         return self._counter.more(n, worker, shard, self.chain_of(worker, shard))
 
     def _furthest_behind(self, shards: Collection[int], n_draws: int | None) -> int | None:
