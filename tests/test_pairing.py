@@ -10,9 +10,9 @@ from scipy.stats import chi2
 from assertions import FALSE_FAIL_RATE
 from quorate.combine.consensus import consensus_weights, merge
 from quorate.errors import BadInputError
-from quorate.ess import mean_ess
+from quorate.ess import bulk_ess, mean_ess
 from quorate.ledger import Ledger, Merging
-from quorate.merged_ess import merged_ess, merged_mcse
+from quorate.merged_ess import ess_and_rhat, merged_ess, merged_mcse
 from quorate.moments import Moments
 from quorate.pairing import REPEATS, every_draw, n_paired
 from quorate.schemes import scheme_maker
@@ -179,3 +179,29 @@ def test_pairing_again_is_worth_something_for_variances(rng, seed):
     expected = 1 / n_shards + (1 - 1 / n_shards) * (1 / REPEATS + 1 / n)
     assert ratio == pytest.approx(expected, rel=0.2)
     assert Moments.of(np.array(again)[:, None]).mean[0] == pytest.approx(0, abs=0.03)
+
+
+def autoregressive(rng, n, dim, memory):
+    x = np.zeros((n, dim))
+    for i in range(1, n):
+        x[i] = memory * x[i - 1] + (1 - memory**2) ** 0.5 * rng.standard_normal(dim)
+    return x
+
+
+def test_ess_of_functions_is_that_of_shards_and_not_of_pairs(rng, seed):
+    shards = [autoregressive(rng, 4000, 3, 0.9) for _ in range(3)]
+    weights = np.tile(np.eye(3) / 3, (3, 1, 1))
+    which = every_draw(np.array([4000] * 3), Streams(seed))[:, :4000]
+    paired = np.stack([x[order] for x, order in zip(shards, which, strict=True)], axis=1)
+    draws = merge(weights, paired)
+    functions = np.column_stack([draws[:, 0], 3 * draws[:, 1] - 5, np.exp(0.1 * draws[:, 2])])
+    ess, r_hat = ess_and_rhat(functions, draws, weights, shards)
+    np.testing.assert_allclose(ess[:2], merged_ess(weights, shards)[:2], rtol=1e-6)
+    np.testing.assert_allclose(ess, 4000 * (1 - 0.9) / (1 + 0.9) * np.ones(3), rtol=0.6)
+    assert np.all(r_hat < 1.1)
+    assert float(bulk_ess(draws[None, :, 0])) > 8 * ess[0]  # what the pairs would have said
+    squares = (draws[:, :1] - draws[:, :1].mean()) ** 2
+    worst, _ = ess_and_rhat(squares, draws, weights, shards)
+    assert worst[0] == merged_ess(weights, shards).min()
+    stuck = [shards[0], shards[1], shards[2] + np.linspace(0, 30, 4000)[:, None]]
+    assert np.all(ess_and_rhat(functions, draws, weights, stuck)[1][:2] > 1.1)

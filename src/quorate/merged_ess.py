@@ -47,33 +47,39 @@ def merged_ess(weights: Array, shard_draws: Sequence[Array]) -> Array:
 
 def ess_and_rhat(
     values: Array, draws: Array, weights: Array, shard_draws: Sequence[Array]
-) -> tuple[float, float]:
-    """Effective draws for the mean of a function of the parameters, and the worst R-hat behind it.
+) -> tuple[Array, Array]:
+    """Effective draws for the means of functions of the parameters, and the worst R-hat behind.
 
-    The function is taken as linear where its least-squares line explains most of it, and told by
+    A function is taken as linear where its least-squares line explains most of it, and told by
     what shards contribute along that line; else by the worst of all coordinates.
 
     Parameters
     ----------
     values
-        Of the function at the merged draws, shape (n_draws,).
+        Of the functions at the merged draws, shape (n_draws, n_functions).
     draws
         The merged draws, (n_draws, d).
     """
-    lines = _lines(values, draws)
+    centred, wanted = draws - draws.mean(axis=0), values - values.mean(axis=0)
+    lines, *_ = np.linalg.lstsq(centred, wanted, rcond=None)
+    is_line = np.var(wanted - centred @ lines, axis=0) < _MOSTLY * np.var(wanted, axis=0)
+    ess, r_hat = _along(lines, weights, shard_draws)
+    if not is_line.all():
+        of_coordinates = _along(np.eye(draws.shape[1]), weights, shard_draws)
+        ess = np.where(is_line, ess, of_coordinates[0].min())
+        r_hat = np.where(is_line, r_hat, of_coordinates[1].max())
+    return ess, r_hat
+
+
+def _along(lines: Array, weights: Array, shard_draws: Sequence[Array]) -> tuple[Array, Array]:
+    """ESS of the merged mean along each line (d, n_lines), and the worst R-hat among shards."""
     parts = [of @ (weight.T @ lines) for weight, of in zip(weights, shard_draws, strict=True)]
     variances = np.array([part.var(axis=0, ddof=1) for part in parts])
     ess = np.array([mean_ess(part[None]) for part in parts])
-    merged = variances.sum(axis=0) / (variances / ess).sum(axis=0)
-    return float(merged.min()), max(float(np.max(split_rhat(part[None]))) for part in parts)
-
-
-def _lines(values: Array, draws: Array) -> Array:
-    """Directions to look along, shape (d, n_directions)."""
-    centred, wanted = draws - draws.mean(axis=0), values - values.mean()
-    slopes, *_ = np.linalg.lstsq(centred, wanted, rcond=None)
-    is_line = np.var(wanted - centred @ slopes) < _MOSTLY * np.var(wanted)
-    return slopes[:, None] if is_line else np.eye(draws.shape[1])
+    r_hats = np.array([split_rhat(part[None]) for part in parts])
+    with np.errstate(invalid="ignore"):  # lines of length 0 have neither
+        merged = variances.sum(axis=0) / (variances / ess).sum(axis=0)
+    return np.asarray(merged), np.asarray(r_hats.max(axis=0))
 
 
 def _parts(weights: Array, shard_draws: Sequence[Array]) -> tuple[Array, Array]:

@@ -181,9 +181,18 @@ class Result:
 
     @cached_property
     def _summary(self) -> dict[str, dict[str, float]]:
+        """Draws that were paired at random look independent: how far they go, shards tell."""
         if self.n_draws < plots.FEWEST:
             return {}
-        return {name: self._row(values) for name, values in self.scalars()}
+        scalars = self.scalars()
+        if self.weights is None or min(map(len, self.shard_draws)) < plots.FEWEST:
+            return {name: summary_row(values) for name, values in scalars}
+        values = np.stack([values for _, values in scalars], axis=1)
+        told = ess_and_rhat(values, self.unconstrained, self.weights, self.shard_draws)
+        return {
+            name: summary_row(values, float(ess), float(r_hat))
+            for (name, values), ess, r_hat in zip(scalars, *told, strict=True)
+        }
 
     def save(self) -> None:
         """Put the draws by name, their summary and the verdict into the run's folder."""
@@ -244,13 +253,6 @@ class Result:
             require(bool(scalars), "names", name, f"the variables are {known}")
             found += scalars
         return found
-
-    def _row(self, values: Array) -> dict[str, float]:
-        """Draws that were paired at random look independent: how far they go, shards tell."""
-        if self.weights is None or min(map(len, self.shard_draws)) < plots.FEWEST:
-            return summary_row(values)
-        told = ess_and_rhat(values, self.unconstrained, self.weights, self.shard_draws)
-        return summary_row(values, *told)
 
     def to_netcdf(self, path: str) -> None:
         """Write `posterior` to a NetCDF file that ArviZ reads."""
