@@ -29,6 +29,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/shards_out_of_core.py
 	$(BIN)/python benchmarks/journal.py
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/stopped_worker.py
 	$(BIN)/python benchmarks/merging.py
 	$(BIN)/python benchmarks/flights_to_ess.py
 
