@@ -100,7 +100,7 @@ def test_product_of_subposteriors_is_the_posterior(which, n_shards, request, rng
             + mixed_log_likelihood(values, {"y": rows})
         )
         total = sum(target.log_density(x) for target in targets)
-        assert total == pytest.approx(posterior, abs=1e-9)
+        assert total == pytest.approx(posterior, rel=1e-12, abs=1e-9)
 
 
 def grid_distance(log_product, log_posterior):
