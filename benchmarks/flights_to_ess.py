@@ -76,10 +76,11 @@ def ours(model: Any, rows: dict[str, np.ndarray]) -> Cost:
     """Two processes until there are enough; cutting rows into shards is counted."""
     start = now()
     options = {"redundancy": 1, "draws": 10**6, "target_ess": WANTED, "sampler": "ellipse"}
+    options |= {"check": False, "progress": False}
     with tempfile.TemporaryDirectory() as folder:
         result = quorate.sample(model, rows, workers=2, run_dir=Path(folder) / "run", **options)
     spent = now() - start
-    ess = least_ess(result.unconstrained)
+    ess = min(row["ess"] for row in result.summary_rows().values())
     print(
         f"  quorate, ellipse, 2 processes      {spent}   ESS {ess:,.0f} of {result.n_draws} draws"
     )
@@ -163,6 +164,7 @@ def overhead(model: Any, rows: dict[str, np.ndarray]) -> float:
         sharding = cpu(resource.RUSAGE_SELF) - start
         before = cpu(resource.RUSAGE_SELF), cpu(resource.RUSAGE_CHILDREN)
         options = {"redundancy": 2, "draws": 1000, "seed": 1, "sampler": "ellipse"}
+        options |= {"check": False, "progress": False}
         quorate.sample(model, rows, workers=6, run_dir=Path(folder) / "run", **options)
         coordinator = cpu(resource.RUSAGE_SELF) - before[0] - sharding
         workers = cpu(resource.RUSAGE_CHILDREN) - before[1]
