@@ -1,7 +1,8 @@
 """How often the verdict is right: 50 seeds of merges that are good, and of planted failures.
 
 The cases are those of tests/planted.py, judged without processes. The flights regression is drawn
-and checked on processes, for as many seeds as asked for: `python benchmarks/verdicts.py 50 5`.
+and checked on processes, for as many seeds as asked for. `python benchmarks/verdicts.py 50 5 100`:
+50 seeds of each case and 5 of the flights, from seed 100 on.
 """
 
 import sys
@@ -25,10 +26,10 @@ from flights import FORMULA, flights
 from planted import FAILURES, GOOD, Case
 
 
-def judged(make: Callable[[int], Case], n_seeds: int) -> tuple[list[Any], list[Case]]:
+def judged(make: Callable[[int], Case], seeds: range) -> tuple[list[Any], list[Case]]:
     """Verdicts on a case, one for each seed."""
-    cases = [make(seed) for seed in range(n_seeds)]
-    return [case.verdict(seed) for seed, case in enumerate(cases)], cases
+    cases = [make(seed) for seed in seeds]
+    return [case.verdict(seed) for seed, case in zip(seeds, cases, strict=True)], cases
 
 
 def line(name: str, wanted: str, verdicts: list[Any], seconds: float) -> None:
@@ -59,13 +60,13 @@ def errors(verdicts: list[Any], cases: list[Case]) -> None:
     print(f" halved in {n_halved} of {len(raw)}", flush=True)
 
 
-def flights_verdicts(n_seeds: int) -> list[Any]:
+def flights_verdicts(seeds: range) -> list[Any]:
     """Of the flights regression on six workers."""
     table = flights()
     encoding = design(FORMULA, table)
     rows, model = encoding.arrays(table), logistic(encoding.names)
     verdicts = []
-    for seed in range(1, n_seeds + 1):
+    for seed in seeds:
         options = {"workers": 6, "processes": 2, "draws": 4000, "seed": seed, "progress": False}
         result = quorate.sample(model, rows, sampler="ellipse", **options)
         verdicts.append(result.verdict)
@@ -76,17 +77,17 @@ def flights_verdicts(n_seeds: int) -> list[Any]:
 
 def main() -> None:
     """Print the table."""
-    n_seeds, n_flights = map(int, sys.argv[1:3] or (50, 0))
+    n_seeds, n_flights, first = map(int, sys.argv[1:4] or (50, 0, 0))
     for wanted, kinds in (("good", GOOD), ("do not trust", FAILURES)):
         for name, make in kinds.items():
             start = time.process_time()
-            verdicts, cases = judged(make, n_seeds)
+            verdicts, cases = judged(make, range(first, first + n_seeds))
             line(name, wanted, verdicts, time.process_time() - start)
             if name == "skewed":
                 errors(verdicts, cases)
     if n_flights:
         start = time.process_time()
-        verdicts = flights_verdicts(n_flights)
+        verdicts = flights_verdicts(range(first, first + n_flights))
         line("flights", "good", verdicts, time.process_time() - start)
 
 

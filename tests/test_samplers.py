@@ -21,10 +21,12 @@ from quorate.errors import (
 from quorate.extras import load
 from quorate.samplers import SAMPLERS, make_sampler
 from quorate.samplers.adaptation import window_ends
+from quorate.samplers.efficiency import LEAST_ESS
 from quorate.samplers.ellipse import EllipseSampler, efficiency
 from quorate.samplers.exact import ExactSampler
 from quorate.samplers.laplace import laplace_fit
 from quorate.samplers.random_walk import RandomWalkSampler
+from quorate.streams import ChainStream, Streams
 from quorate.subposterior import GaussianSubposteriors
 from quorate.target import Target
 from targets import (
@@ -216,6 +218,14 @@ def test_order_of_rows_does_not_change_bits(seed, rng):
     assert first.tobytes() == second.tobytes()
 
 
+def test_a_short_pilot_does_not_condemn_a_gaussian(seed):
+    """ESS of 200 steps is noisy: by that alone, 3 chains of 60 looked poor in 30 dimensions."""
+    target = gaussian(np.zeros(30), np.eye(30))
+    for chain in range(40):
+        state = EllipseSampler().warm_up(target, ChainStream(Streams(seed), 0, chain))
+        assert state["pilot_ess_per_draw"] > LEAST_ESS
+
+
 def test_chains_and_shards_have_numbers_of_their_own(seed):
     target = gaussian(MEAN, COV)
     draws = [run(EllipseSampler(), target, seed, 20, chain=chain)[0] for chain in (0, 1)]
@@ -265,6 +275,13 @@ def test_fit_leaves_a_saddle():
     np.testing.assert_allclose(
         np.abs(laplace_fit(Target(two_hills, {}, 1)).mode), [1, 0], atol=0.05
     )
+
+
+def test_fit_leaves_a_saddle_that_falls_again_within_its_scale():
+    """As where two components of a mixture coincide."""
+    two_hills = Density(2, lambda x: x[0] ** 2 / 10 - x[0] ** 4 - x[1] ** 2)
+    mode = laplace_fit(Target(two_hills, {}, 1)).mode
+    np.testing.assert_allclose(np.abs(mode), [0.05**0.5, 0], atol=0.05)
 
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-5, 1e-6])

@@ -168,6 +168,19 @@ def test_failures_are_not_trusted(name, seed):
         assert "What to do" in verdict.advice
 
 
+@pytest.mark.parametrize(("n_off", "word"), [(0, "good"), (1, "good"), (20, "do not trust")])
+def test_a_merge_is_not_condemned_for_one_parameter_of_many(n_off, word, seed):
+    """Parameters that are off by a posterior sd are named, whatever becomes of the others."""
+    case = planted.gaussian(seed, dim=20)
+    merged = case.merged()
+    merged[:, :n_off] += merged.std(axis=0)[:n_off]
+    case.merged = lambda: merged
+    verdict = case.verdict(seed)
+    assert verdict.verdict == word, verdict
+    assert ("off by" in verdict.advice) == (n_off > 0)
+    assert ("corrected()" in verdict.advice) == (n_off > 0)
+
+
 def test_the_mislabelled_shard_is_named(seed):
     verdict = planted.mislabelled(seed).verdict()
     assert verdict.shards[0].disagrees

@@ -22,7 +22,8 @@ _LONG_STEP = 0.3  # of a scale, for second differences, which rounding spoils so
 _GOOD = (0.2, 5.0)  # second differences over one scale that will do
 _LONGEST = 1e10  # a scale beyond which a direction is flat
 _MAX_TRIES = 40
-_WEAK = 1e-6  # curvature, beside the largest, that may drown in rounding
+_WEAK = 1e-6  # curvature, beside the largest, that may drown in rounding…
+_WEAK_IN_DENSITIES = 1e-2  # …and, without gradients, in what is not quadratic over a long step
 _HIDDEN = 1e-12  # curvature, beside the largest, taken for one that drowned
 
 
@@ -88,14 +89,15 @@ def curvature(target: Target, density: Density, x: Array, scales: Array) -> Arra
     """Minus the Hessian at x in units of `scales`, symmetric, shape (d, d).
 
     Where coordinates are nearly collinear some direction bends so little over these scales that
-    rounding hides it. It is then measured once more, over its own scale.
+    rounding, or what others do, hides it. It is then measured once more, over its own scale.
     """
     bends = _measured(target, density, x, np.diag(scales))
     if not np.isfinite(bends).all():
         return bends
     values, vectors = np.linalg.eigh(bends)
     sizes = np.abs(values)
-    is_strong = sizes > _WEAK * sizes.max()
+    weak = _WEAK if target.has_gradient else _WEAK_IN_DENSITIES
+    is_strong = sizes > weak * sizes.max()
     if is_strong.all() or not is_strong.any():
         return bends
     lengths = np.maximum(sizes, _HIDDEN * sizes.max()) ** -0.5

@@ -28,9 +28,19 @@ class Efficiency:
         return cls(n_evaluations / n, least / n)
 
     @property
+    def is_costly(self) -> bool:
+        """Whether draws take too many evaluations."""
+        return self.evaluations_per_draw > MOST_EVALUATIONS
+
+    @property
+    def is_sticky(self) -> bool:
+        """Whether too few draws are effective."""
+        return self.ess_per_draw < LEAST_ESS
+
+    @property
     def is_poor(self) -> bool:
         """Whether another sampler is likely to do better."""
-        return self.evaluations_per_draw > MOST_EVALUATIONS or self.ess_per_draw < LEAST_ESS
+        return self.is_costly or self.is_sticky
 
     def warn_if_poor(self, sampler: str, way_out: str) -> None:
         """Say so, once for each place that asks."""

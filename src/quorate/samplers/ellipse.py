@@ -30,6 +30,7 @@ from quorate.target import Target
 _ANGLES = 13  # uniforms for angles that every step has ready; more are found when needed
 _NARROW = 1e-12  # a bracket that holds nothing but the current point
 _SETTLING, _PILOT = 50, 200  # steps of warm-up: to forget the mode, and to judge the shape
+_SECOND_LOOK = 800  # steps more, where ESS looks low: that of so few steps is mostly noise
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,10 @@ class EllipseSampler:
         stream = stream.for_warm_up()
         _, settled = one_by_one.draw(target, start, stream, _SETTLING)
         pilot, state = one_by_one.draw(target, settled, stream, _PILOT)
-        cost = int(state["evaluations"] - settled["evaluations"])
-        found = Efficiency.of(pilot, cost)
+        found = efficiency(pilot, settled, state)
+        if found.is_sticky and not found.is_costly:
+            more, further = one_by_one.draw(target, state, stream, _SECOND_LOOK)
+            found = efficiency(np.concatenate([pilot, more]), settled, further)
         if self.warns:
             found.warn_if_poor(self.name, "use sampler='auto' or 'nuts', or raise `thin`")
         return {

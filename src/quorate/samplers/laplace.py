@@ -26,7 +26,7 @@ from quorate.target import Target
 _MAX_STEPS = 150
 _CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
 _FLAT = 1e-13  # curvature, where 1 is that of the scale, below which a direction is flat
-_BENT = 1e-3  # negative curvature, in the same units, that makes a point a saddle
+_RISE = 1e-5  # of the log density, along a weak direction, that is worth a step off a saddle
 _FAR = 30.0  # standard deviations at which the density must have fallen…
 _FALL = 2.0  # …by this much, as even a Cauchy density has
 _MANY = 64  # dimensions from which quasi-Newton steps come first
@@ -191,13 +191,16 @@ def _line_search(
 
 
 def _off_saddle(density: Density, place: _Place, bends: Array) -> _Place | None:
-    """One scale along the direction that rises both ways, where there is one."""
+    """A step along the direction that does not bend down, to where the density is higher."""
     values, vectors = np.linalg.eigh(bends)
-    if values[0] > -_BENT:
+    if values[0] > _FLAT:
         return None
-    x = place.x + place.scales * vectors[:, 0]
-    value = density(x)
-    return _Place(x, value, place.scales) if value > place.value else None
+    for reach in (1.0, -1.0, 4.0, -4.0, 0.25, -0.25):
+        x = place.x + reach * place.scales * vectors[:, 0]
+        value = density(x)
+        if value > place.value + _RISE:
+            return _Place(x, value, place.scales)
+    return None
 
 
 def _fit(target: Target, density: Density, place: _Place, bends: Array) -> LaplaceFit:

@@ -44,6 +44,7 @@ _FEWEST = 40.0  # effective points that anything can be said from
 _ERRORS = 3.0  # standard errors that a shift must exceed its limit by
 _QUANTILES = {"3%": 0.03, "50%": 0.5, "97%": 0.97}
 _SHOWN = 3  # parameters that a sentence names
+_AGREE = "the merged draws agree with the posterior at its points, and shards with each other"
 _CURE = (
     "use fewer and larger shards, reparametrise so that the posterior is closer to a Gaussian, or "
     "combine the shards by another rule (`quorate.combine`)"
@@ -52,7 +53,7 @@ _WEIGH = "take `result.corrected()`, draw more, or use fewer and larger shards"
 
 
 class Reason(NamedTuple):
-    """Why a verdict is not good: how bad, in words, and what may help."""
+    """What was found against a merge: how bad for all of it, in words, and what may help."""
 
     word: Word
     why: str
@@ -229,13 +230,15 @@ def _of_moments(weighted: Weighted, merged: Array, names: Sequence[str]) -> Iter
 def _off(
     what: str, sizes: Array, surely: Array, limits: tuple[float, float], names: Sequence[str]
 ) -> Iterator[Reason]:
-    word = _grade(float(surely.max()), limits)
-    if word != GOOD:
-        worst = [int(j) for j in np.argsort(-surely) if surely[j] >= limits[0]]
+    """The merge is judged by the root mean square over parameters; those that are off are named."""
+    overall = float(np.sqrt(np.mean(np.maximum(surely, 0.0) ** 2)))
+    worst = [int(j) for j in np.argsort(-surely) if surely[j] >= limits[0]]
+    if worst:
         listed = ", ".join(names[j] for j in worst[:_SHOWN]) + ", …" * (len(worst) > _SHOWN)
         size = sizes[worst[0]]
         by = f"{size:.1f} posterior sds" if what == "mean" else f"a factor of {np.exp(size):.1f}"
-        yield Reason(word, f"the merged {what} of {listed} is off by {by}", _WEIGH)
+        why = f"the merged {what} of {listed} is off by {by}"
+        yield Reason(_grade(overall, limits), why, _WEIGH)
 
 
 def _of_shards(findings: Sequence[ShardFinding]) -> Iterator[Reason]:
@@ -271,12 +274,15 @@ def _badness(word: Word) -> int:
 
 
 def _advice(word: Word, reasons: Sequence[Reason]) -> str:
-    if not reasons:
-        return "the merged draws agree with the posterior at its points, and shards with each other"
     telling = [reason for reason in reasons if reason.word == word]
     whys = "; ".join(reason.why for reason in telling)
+    if word == GOOD:
+        agree = (
+            "the merged draws agree with the posterior at its points, and shards with each other"
+        )
+        whys = f"{agree}, with an exception: {whys}" if whys else agree
     remedies = "; or ".join(dict.fromkeys(reason.remedy for reason in telling))
-    return f"{whys}. What to do: {remedies}"
+    return f"{whys}. What to do: {remedies}" if remedies else whys
 
 
 def _summaries(model: Model, weighted: Weighted) -> dict[str, dict[str, float]]:
