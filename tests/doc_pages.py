@@ -33,7 +33,7 @@ _NOT_RUN = re.compile(r"<!-- not run: (\S.*) -->\n")
 _SETUP = re.compile(r"<!-- setup:\n(.*)-->\n", re.DOTALL)
 _NAMED_FILE = re.compile(r"# (\w+\.py)\n")
 _PROMPTED = re.compile(r"^\$ ((?:.*\\\n)*.*\n)((?:(?!\$ ).*\n)*)", re.MULTILINE)
-_PATIENCE = 300  # seconds for the commands of a block: who never returns has to be marked
+_PATIENCE = 600  # seconds for the commands of a block: who never returns has to be marked
 
 
 @dataclass(frozen=True)
