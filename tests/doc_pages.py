@@ -50,6 +50,7 @@ class Block:
     def commands(self) -> list[tuple[str, str]]:
         """Of a shell block: what is typed, and what is shown to be printed, … for anything."""
         if self.language == "console":
+            assert self.source.startswith("$ "), f"{self.source}\nwrite $ before what is typed"
             return _PROMPTED.findall(self.source)
         return [(self.source, "")]
 
@@ -58,12 +59,12 @@ def run_page(page: Path) -> None:
     """Run what can be run, in the working directory; of all else see that it can be read."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(page):
-        where = f"{page.name}, line {block.line}"
         if block.language in PARSERS:
             PARSERS[block.language](block.source)
         elif block.language in ("python", *SHELLS):
             read(block) if block.why_not_run else run(block, namespace)
         else:
+            where = f"{page.name}, line {block.line}"
             assert block.language in LEFT, f"{where}: {block.language!r} is no language known here"
     for line in commands_in_prose(page):
         parse(line)

@@ -73,6 +73,7 @@ BROKEN = {
     "shell": (fenced("sh", "false", "true"), AssertionError, "exit code 1"),
     "quorate": (fenced("sh", "quorate summary nowhere"), AssertionError, "exit code 2"),
     "console": (fenced("console", "$ echo one", "two"), AssertionError, "printed:\none"),
+    "no prompt": (fenced("console", "false"), AssertionError, "before what is typed"),
     "yaml": (fenced("yaml", "[1, 2"), yaml.YAMLError, "expected"),
     "no language": (fenced("", "what?"), AssertionError, "no language known"),
     "setup": ("<!-- setup:\n1 / 0\n-->\n", ZeroDivisionError, "zero"),
