@@ -235,6 +235,12 @@ def test_larger_shards_take_longer():
     assert rows_8 == pytest.approx(fixed_8 / 2)
 
 
+@pytest.mark.parametrize(("workers", "tried"), [(1, {1}), (2, {1, 2}), (3, {1, 2, 3})])
+def test_few_workers_have_no_more_holders_of_a_shard(workers, tried):
+    made = quorate.plan("exponential:0.1", workers=[workers], draws=20, realisations=20)
+    assert {option.redundancy for option in made.options} == tried
+
+
 @pytest.fixture
 def run(tmp_path, rng):
     return pareto_run(tmp_path / "run", rng, slow=10.0, dead=True)

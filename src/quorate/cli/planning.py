@@ -31,7 +31,7 @@ from quorate.schemes import SCHEMES
 @click.option("--slow", metavar="NxF", help="N workers are F times slower. With --latency.")
 @click.option("--dead", metavar="N[@T]", help="N workers die, from time T on. With --latency.")
 @click.option("--workers", metavar="K,K,…", help="[default: those of the run, and half; 8]")
-@click.option("--redundancy", default="2,3,4", show_default=True, metavar="R,R,…")
+@click.option("--redundancy", metavar="R,R,…", help="[default: 2,3,4, as far as workers go]")
 @click.option("--scheme", default=",".join(SCHEMES), show_default=True, metavar="S,S,…")
 @click.option("--draws", type=int, metavar="L", help="[default: those of the run; 1000]")
 @click.option("--target-ess", type=float, metavar="N", help="Effective draws, in place of draws.")
@@ -73,7 +73,7 @@ from quorate.schemes import SCHEMES
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan_command(
     workers: str | None,
-    redundancy: str,
+    redundancy: str | None,
     scheme: str,
     output: Path | None,
     as_json: bool,
@@ -82,7 +82,7 @@ def plan_command(
     """Which K, r and scheme? Compare them in virtual time, and advise one."""
     with Patience("planning") as patience:
         found = plan(
-            workers=_numbers("workers", workers) if workers is not None else None,
+            workers=_numbers("workers", workers),
             redundancies=_numbers("redundancy", redundancy),
             schemes=scheme.split(","),
             progress=patience.report,
@@ -102,7 +102,9 @@ def plan_command(
         err.print(f"Written: {output}", soft_wrap=True)
 
 
-def _numbers(name: str, listed: str) -> list[int]:
+def _numbers(name: str, listed: str | None) -> list[int] | None:
+    if listed is None:
+        return None
     try:
         return [int(number) for number in listed.split(",")]
     except ValueError:

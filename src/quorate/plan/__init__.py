@@ -19,6 +19,7 @@ from quorate.story import Story
 
 _DRAWS = 1000
 _WORKERS = 8
+_REDUNDANCIES = (2, 3, 4)
 _FRONT = ("p95", "workers", "storage")
 
 
@@ -75,7 +76,7 @@ def plan(
     dead: str | None = None,
     run: str | Path | None = None,
     workers: Sequence[int] | None = None,
-    redundancies: Sequence[int] = (2, 3, 4),
+    redundancies: Sequence[int] | None = None,
     schemes: Sequence[str] = SCHEMES,
     draws: int | None = None,
     target_ess: float | None = None,
@@ -100,7 +101,8 @@ def plan(
     workers
         Values of K. By default that of the run and its half, or 8.
     redundancies, schemes
-        Values of r, and some of `quorate.schemes.SCHEMES`. CMC has r = 1.
+        Values of r, by default 2, 3 and 4 as far as there are workers; and some of
+        `quorate.schemes.SCHEMES`. CMC has r = 1.
     draws, target_ess
         Global draws to get, by default those of the run, or 1000; or effective draws, which
         need as many more draws as the run needed.
@@ -134,7 +136,10 @@ def plan(
         known_for = measured_at or (workers[0] if workers else _WORKERS)
         basis = _by_model(latency, slow, dead, known_for, asked)
     work, at = basis.work, measured_at or basis.work.n_workers
-    grid = Grid(tuple(workers or basis.workers), tuple(redundancies), tuple(schemes))
+    tried = tuple(workers or basis.workers)
+    if redundancies is None:
+        redundancies = [r for r in _REDUNDANCIES if r <= max(tried)]
+    grid = Grid(tried, tuple(redundancies), tuple(schemes))
     options = compared(grid, work, at, rows_share, dim or basis.dim, realisations, progress)
     choice = best(options, survive, max_storage)
     return Plan(
