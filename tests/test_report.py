@@ -104,7 +104,7 @@ def test_all_is_there(run):
         "not back at the end: worker 1",
         "Not checked: run quorate check",
         "worker 1 lost: ended by signal 9",
-        "would never have had them",
+        "would have had to wait for worker 1, not back when the run ended",
         "200, 100 to 100 in a shard",
     ):
         assert words in page.text

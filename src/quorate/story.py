@@ -8,6 +8,7 @@ those of the unconstrained space in which they are merged.
 ...     blocks, seconds = story.blocks(), story.seconds
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +19,12 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, SingularCovarianceError
 from quorate.journal import BlockRecord, ChainKey, EventRecord, JournalReader
+from quorate.ledger import Ledger
 from quorate.settings import Settings
 
 FAULTS = ("lost", "failed", "silent", "refused", "retired")  # events that take a worker away
 _RUN = ("started", "resumed", "finished")
+_AFTERWARDS = ("checked", "prior")  # when the draws are there
 
 
 class _Row(NamedTuple):
@@ -59,7 +62,8 @@ class Blocks:
     n_bytes, n_floats
         Of what was sent for the draws; states of chains, which come along, are not counted.
     n_global
-        L(t), the global draws that were there with it.
+        L(t), the global draws that were there with it; those that came because shards were left out
+        count with the block before.
     """
 
     cells: tuple[tuple[int, ...], ...]
@@ -88,9 +92,13 @@ class Blocks:
 
     @cached_property
     def releases(self) -> tuple[Array, IntArray]:
-        """The moments at which L(t) grew, and what it grew to."""
-        grew = np.diff(self.n_global, prepend=0) > 0
-        return self.ends[grew], self.n_global[grew]
+        """The moments at which L(t) grew, and what it grew to; not what was lost again.
+
+        L(t) falls when a run is resumed that had left shards out.
+        """
+        lasting = np.minimum.accumulate(self.n_global[::-1])[::-1]
+        grew = np.diff(lasting, prepend=0) > 0
+        return self.ends[grew], lasting[grew]
 
     @property
     def releasing_time(self) -> float:
@@ -111,7 +119,11 @@ class Story:
     events
         What happened to workers and to the run, in order; tasks given are not among them.
     seconds
-        How long the run has taken.
+        How long the run has taken; a check at its end is not counted.
+    excluded
+        Shards whose rows have no part in the draws: nobody was left who held them.
+    prior_restored
+        Whether their share of the prior was put back; None as long as that was not tried.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -126,6 +138,8 @@ class Story:
             raise
         self.events: list[EventRecord] = []
         self.seconds = 0.0
+        self.excluded: tuple[int, ...] = ()
+        self.prior_restored: bool | None = None
         self._rows: list[_Row] = []
         self._cells: dict[tuple[int, ...], int] = {}
         self._last_ends: dict[int, float] = {}
@@ -142,11 +156,13 @@ class Story:
     def read(self) -> None:
         """Take in what is new."""
         for record in self._reader.records():
-            self.seconds = max(self.seconds, record.time)
             if isinstance(record, BlockRecord):
                 self._take_block(record)
             elif isinstance(record, EventRecord):
                 self._take_event(record)
+                if record.what in _AFTERWARDS:
+                    continue
+            self.seconds = max(self.seconds, record.time)
 
     # ------------------------------------------------------------ what is there
 
@@ -199,7 +215,8 @@ class Story:
     def global_draws(self) -> Array:
         """Unconstrained, shape (n, dim): what the scheme makes of all blocks so far.
 
-        None where there are too few for weights.
+        None where there are too few for weights. Where shards were left out, their share of the
+        prior is, too.
         """
         try:
             draws = self._scheme.global_draws()
@@ -254,7 +271,24 @@ class Story:
             return
         if event.what == "resumed":
             self.settings = _settings(event.details.get("settings"))
+            self._leave_out(())
+        elif event.what == "excluded":
+            self._leave_out(event.details["shards"])
+        elif event.what == "prior":
+            self.prior_restored = bool(event.details["restored"])
         self.events.append(event)
+
+    def _leave_out(self, shards: Collection[int]) -> None:
+        """Merge without the draws of `shards`, and of no others."""
+        ledger = getattr(self._scheme, "ledger", None)
+        if not isinstance(ledger, Ledger) or set(shards) == set(self.excluded):
+            return
+        self.excluded, self.prior_restored = tuple(shards), None
+        ledger.include_all()
+        cells = [i for i, cell in enumerate(ledger.cells) if set(cell) & set(shards)]
+        self._n_global = ledger.exclude(cells)
+        if self._rows:
+            self._rows[-1] = self._rows[-1]._replace(n_global=self.n_global)
 
     def _task_given(self, block: BlockRecord) -> float:
         """When the task that a block belongs to was given; 0 if that is not known."""
