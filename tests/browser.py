@@ -69,6 +69,8 @@ class Page:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._call("Emulation.setEmulatedMedia", media=media, features=features)
         self._events.clear()
+        self.requests.clear()
+        self.complaints.clear()
         self._call("Page.navigate", url=address)
         self._ask.until("Page.loadEventFired")
         self.evaluate("document.fonts.ready.then(() => 0)")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, SingularCovarianceError
@@ -41,6 +42,14 @@ class _Row(NamedTuple):
     n_bytes: int
     n_floats: int
     n_global: int
+
+
+class _Given(NamedTuple):
+    """A task: its draws, and when it was given."""
+
+    first: int
+    end: int
+    time: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +93,23 @@ class Blocks:
 
     def of(self, worker: int) -> "Blocks":
         """Those of one worker."""
-        mine = self.workers == worker
-        chosen = {
-            name: array[mine] for name, array in vars(self).items() if isinstance(array, np.ndarray)
-        }
-        return Blocks(self.cells, **chosen)
+        return self.chosen(self.workers == worker)
+
+    def chosen(self, which: NDArray[np.bool_]) -> "Blocks":
+        """Some of them."""
+        arrays = {k: v[which] for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return Blocks(self.cells, **arrays)
+
+    @property
+    def outages(self) -> Array:
+        """Seconds for which the worker of a block had been away just before, being restarted."""
+        away = np.zeros(len(self))
+        for worker in np.unique(self.workers):
+            mine = np.flatnonzero(self.workers == worker)
+            before, after = mine[:-1], mine[1:]
+            again = self.attempts[before] != self.attempts[after]
+            away[after] = np.where(again, self.begins[after] - self.ends[before], 0.0)
+        return away
 
     @cached_property
     def releases(self) -> tuple[Array, IntArray]:
@@ -143,7 +164,8 @@ class Story:
         self._rows: list[_Row] = []
         self._cells: dict[tuple[int, ...], int] = {}
         self._last_ends: dict[int, float] = {}
-        self._given: dict[ChainKey, list[tuple[int, float]]] = {}
+        self._given: dict[ChainKey, list[_Given]] = {}
+        self._reached: dict[ChainKey, int] = {}
         self._shard_draws: dict[int, list[Array]] = {}
         self._n_global = 0
 
@@ -235,6 +257,23 @@ class Story:
                 lost.setdefault(worker, event.time)
         return lost
 
+    def under_way(self) -> dict[int, float]:
+        """Workers at work on a block when the story ends, and since how many seconds.
+
+        Not those that warm up a chain.
+        """
+        oldest: dict[int, tuple[float, bool]] = {}
+        for key, tasks in self._given.items():
+            reached = self._reached.get(key, 0)
+            since = min((task.time for task in tasks if task.end > reached), default=np.inf)
+            found = since, reached > 0
+            oldest[key.worker] = min(found, oldest.get(key.worker, found))
+        return {
+            worker: self.seconds - max(since, self._last_ends[worker])
+            for worker, (since, is_warm) in oldest.items()
+            if is_warm and np.isfinite(since)
+        }
+
     # ------------------------------------------------------------ reading
 
     def _take_block(self, record: BlockRecord) -> None:
@@ -262,13 +301,18 @@ class Story:
             )
         )
         self._last_ends[worker] = record.time
+        self._reached[record.key] = record.first_draw + len(payload)
 
     def _take_event(self, event: EventRecord) -> None:
         if event.what == "task" and event.worker is not None:
             details = event.details
             key = ChainKey(event.worker, tuple(details["shards"]), details["chain"])
-            self._given.setdefault(key, []).append((details["first"], event.time))
+            first = details["first"]
+            given = _Given(first, first + details["n"], event.time)
+            self._given.setdefault(key, []).append(given)
             return
+        if event.what in (*FAULTS, "resumed"):
+            self._take_back(event.worker)
         if event.what == "resumed":
             self.settings = _settings(event.details.get("settings"))
             self._leave_out(())
@@ -290,14 +334,18 @@ class Story:
         if self._rows:
             self._rows[-1] = self._rows[-1]._replace(n_global=self.n_global)
 
+    def _take_back(self, worker: int | None) -> None:
+        """Nobody is at the tasks of a worker any more; of all workers if it is None."""
+        for key in [key for key in self._given if worker in (None, key.worker)]:
+            del self._given[key]
+
     def _task_given(self, block: BlockRecord) -> float:
         """When the task that a block belongs to was given; 0 if that is not known."""
         given = self._given.get(block.key, [])
         for i in range(len(given) - 1, -1, -1):
-            first, time = given[i]
-            if first <= block.first_draw:
+            if given[i].first <= block.first_draw:
                 del given[:i]
-                return time
+                return given[0].time
         return 0.0
 
 
