@@ -371,7 +371,9 @@ def test_densities_are_read_back(rng, tmp_path):
     assert (again.shards, again.n_more) == ([0, 2], 5)
     for one, other in zip(made.thinned().marginals, again.marginals, strict=True):
         assert one.name == other.name
-        for mine, theirs in zip([one.merged, *one.shards], [other.merged, *other.shards], strict=True):
+        for mine, theirs in zip(
+            [one.merged, *one.shards], [other.merged, *other.shards], strict=True
+        ):
             assert (mine.low, mine.high) == (theirs.low, theirs.high)
             np.testing.assert_allclose(mine.heights, theirs.heights, rtol=1e-3)
 
@@ -385,14 +387,18 @@ def test_saved_densities_are_shown(run, rng):
     assert NASTY in page.text
 
 
+ONE_SCALAR = '{"shards": [%s], "n_more": 0, "scalars": [{"name": "a", "merged": %s, "shards": []}]}'
+
+
 @pytest.mark.parametrize(
     "content",
     [
         "{",
         "[]",
-        '{"shards": [0], "n_more": 0, "scalars": [{"name": "a", "merged": [0, 1, [1]], "shards": []}]}',
-        '{"shards": [], "n_more": 0, "scalars": [{"name": "a", "merged": [0, 1, ["x"]], "shards": []}]}',
-        '{"shards": [], "n_more": 0, "scalars": [{"name": "a", "merged": [0, NaN, [1]], "shards": []}]}',
+        '{"shards": [0], "n_more": 0, "scalars": [{"name": "a", "merged": [0, 1, [1]]}]}',
+        ONE_SCALAR % ("0", "[0, 1, [1]]"),
+        ONE_SCALAR % ("", '[0, 1, ["x"]]'),
+        ONE_SCALAR % ("", "[0, NaN, [1]]"),
     ],
 )
 def test_densities_that_are_none_are_refused(content, run):

@@ -156,7 +156,7 @@ class Measured:
         trust = n_own / (n_own + _ENOUGH_OF_ONE)
 
         def weights(shares: Array, workers: IntArray) -> Array:
-            return shares * (1 - trust + (workers == worker) * trust / (own or 1.0))
+            return np.asarray(shares * (1 - trust + (workers == worker) * trust / (own or 1.0)))
 
         begun = self.begun
         factors, weight = with_longer(

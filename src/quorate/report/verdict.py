@@ -48,7 +48,9 @@ def _corrected(raw: object, corrected: object) -> Html:
     ]
     if not rows:
         return Html()
-    return element("details", element("summary", "Raw and corrected, side by side"), table(head, rows))
+    return element(
+        "details", element("summary", "Raw and corrected, side by side"), table(head, rows)
+    )
 
 
 def _shards(shards: object) -> Html:
@@ -62,7 +64,9 @@ def _shards(shards: object) -> Html:
         [f"shard {shard.get('shard', i)}", *(_value(shard.get(c, "")) for c in columns)]
         for i, shard in enumerate(shards)
     ]
-    return joined([element("h3", "Shards"), table(["", *(_NAMES.get(c, c) for c in columns)], rows)])
+    return joined(
+        [element("h3", "Shards"), table(["", *(_NAMES.get(c, c) for c in columns)], rows)]
+    )
 
 
 def _sentence(words: str) -> str:
