@@ -209,11 +209,16 @@ def measured(folder: Path) -> tuple[Measured, Story]:
     """What the journal of a run tells of its times, and the journal read through."""
     with Story(folder) as story:
         story.read()
+    way_out = "there must be a block after warm-up to plan from: let the run go on for longer"
+    require(bool(np.any(story.blocks().first_draws > 0)), "run", str(folder), way_out)
+    return taken(story), story
+
+
+def taken(story: Story) -> Measured:
+    """What a story that has been read tells of times."""
     blocks = story.blocks()
     is_first = blocks.first_draws == 0
     warm, colds = blocks.chosen(~is_first), blocks.chosen(is_first)
-    way_out = "there must be a block after warm-up to plan from: let the run go on for longer"
-    require(len(warm) > 0, "run", str(folder), way_out)
     n_draws = warm.n_draws * warm.n_shards
     # What a worker was away for, being restarted, belongs to the block that came next.
     seconds = np.maximum(blocks.ends - blocks.begins + blocks.outages, _AT_ONCE)
@@ -242,7 +247,7 @@ def measured(folder: Path) -> tuple[Measured, Story]:
         warm_up=max(0.0, float(warm_up)),
         start=start,
         silent=tuple(silent),
-    ), story
+    )
 
 
 def _begun(story: Story, warm: Blocks, levels: Array) -> Begun:
