@@ -208,8 +208,8 @@ def test_what_is_under_way_in_the_end_is_read_from_a_journal(tmp_path):
     records += [block(1.0 + i, 0, first=4 * i) for i in range(11)]
     records.sort(key=lambda record: record.time)
     taken, _ = measured(journals.write(tmp_path, records))
-    assert taken.begun.workers.tolist() == [1, 0]
-    np.testing.assert_allclose(taken.begun.factors, [3.0, 0.0], atol=1e-12)
+    assert taken.begun.workers.tolist() == [0, 1]
+    np.testing.assert_allclose(taken.begun.factors, [0.0, 3.0], atol=1e-12)
     np.testing.assert_allclose(taken.begun.shares, 1 / 17)
 
 
