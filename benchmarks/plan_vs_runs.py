@@ -22,7 +22,7 @@ SCHEMES = ("cmc", "grouped", "adaptive")
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 6
 FIRST_SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 SEEDS = range(FIRST_SEED, FIRST_SEED + RUNS)
-AT_ONCE = 3
+AT_ONCE = 4
 SLEEP = 0.002
 
 

@@ -417,10 +417,18 @@ def test_sample_serves_a_page_as_long_as_it_runs(tmp_path, rng):
     result = CliRunner().invoke(
         main, ["sample", "--formula", "y ~ x", str(table), "--watch", *options]
     )
-    assert result.exit_code == 0
-    [address] = [line.split()[-1] for line in result.stderr.splitlines() if "Watch it" in line]
-    with pytest.raises(ConnectionRefusedError):
-        Client(address).state()
+    again = CliRunner().invoke(main, ["resume", str(folder), "--draws", "220", "--watch"])
+    for ended in (result, again):
+        assert ended.exit_code == 0
+        [address] = [line.split()[-1] for line in ended.stderr.splitlines() if "Watch it" in line]
+        with pytest.raises(ConnectionRefusedError):
+            Client(address).state()
+
+
+def test_resume_refuses_what_is_no_run_before_it_serves_a_page(tmp_path):
+    result = CliRunner().invoke(main, ["resume", str(tmp_path / "nothing"), "--watch"])
+    assert result.exit_code == 2
+    assert "Watch it" not in result.stderr
 
 
 def test_a_page_beside_a_run_ends_with_it(run):

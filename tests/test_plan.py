@@ -23,7 +23,7 @@ from quorate.plan.fast_times import (
     losses_survived_at_worst,
     simulated,
 )
-from quorate.plan.measured import Tail, measured
+from quorate.plan.measured import Begun, Tail, measured, with_longer
 from quorate.plan.options import Option, best, front
 from quorate.schemes import SCHEMES, scheme_maker
 from quorate.streams import Streams
@@ -156,15 +156,69 @@ def test_totals_are_kept(tmp_path, rng):
     assert per_draw == pytest.approx((SIZES[-1][0] - SIZES[0][0]) / 14)
 
 
+NONE_BEGUN = Begun(np.empty(0), np.empty(0), np.empty(0, dtype=np.int64))
+
+
+def tail_of(factors, begun=NONE_BEGUN):
+    n = len(factors)
+    return Tail.of(factors, np.full(n, 1 / n), np.zeros(n, dtype=np.int64), begun)
+
+
 def test_light_and_unknown_tails(rng):
-    even = np.full(400, 1 / 400)
-    light = Tail.of(np.sort(1 + 0.1 * rng.uniform(size=400)), even)
+    light = tail_of(np.sort(1 + 0.1 * rng.uniform(size=400)))
     assert light is not None
     assert light.is_light
-    assert Tail.of(np.sort(rng.uniform(size=20)), np.full(20, 0.05)) is None
-    flat = Tail.of(np.ones(400), even)
+    assert tail_of(np.sort(rng.uniform(size=20))) is None
+    flat = tail_of(np.ones(400))
     assert flat is not None
     assert flat.index == np.inf
+
+
+def test_blocks_under_way_stand_for_longer_ones():
+    """Kaplan and Meier by hand: a block gone on for 1.5 is as likely to take 2 as 3."""
+    values, weights = with_longer(
+        np.array([1.0, 2.0, 3.0]), np.ones(3), np.array([1.5, 9.0]), np.array([1.0, 0.5])
+    )
+    np.testing.assert_allclose(values, [1.0, 2.0, 3.0, 9.0])
+    np.testing.assert_allclose(weights, [1.0, 1.5, 1.5, 0.5])
+
+
+def test_the_tail_index_is_right_where_long_blocks_are_cut_off_and_not_if_that_is_ignored(rng):
+    """Blocks are cut off at a factor of 4. A tail of n blocks has a relative error of 1/√n."""
+    n, index, cut = 20_000, 1.5, 4.0
+    factors = np.sort(rng.uniform(size=n) ** (-1 / index))
+    ended, begun = factors[factors < cut], factors[factors >= cut]
+    under_way = Begun(
+        np.full(len(begun), cut),
+        np.full(len(begun), 1 / len(ended)),
+        np.zeros(len(begun), dtype=np.int64),
+    )
+    right, ignoring = tail_of(ended, under_way), tail_of(ended)
+    assert right is not None
+    assert ignoring is not None
+    limit = norm.isf(FALSE_FAIL_RATE / 2) / np.sqrt(right.n_blocks)
+    assert abs(np.log(right.index / index)) < limit
+    assert abs(np.log(ignoring.index / index)) > limit
+
+
+def test_what_is_under_way_in_the_end_is_read_from_a_journal(tmp_path):
+    """Worker 1 has gone on with its block for 3 s, where others of its took 1 s."""
+    records = [task(0.0, k, 0, 400) for k in range(2)]
+    records += [block(1.0 + i, 1, first=4 * i) for i in range(8)]
+    records += [block(1.0 + i, 0, first=4 * i) for i in range(11)]
+    records.sort(key=lambda record: record.time)
+    taken, _ = measured(journals.write(tmp_path, records))
+    assert taken.begun.workers.tolist() == [0, 1]
+    np.testing.assert_allclose(taken.begun.factors, [0.0, 3.0], atol=1e-12)
+    np.testing.assert_allclose(taken.begun.shares, 1 / 17)
+
+
+def test_time_away_belongs_to_the_next_block(tmp_path):
+    records = [task(0.0, 0, 0, 400), *(block(1.0 + i, 0, first=4 * i) for i in range(4))]
+    records += [happened(4.5, "lost", 0), task(8.0, 0, 16, 400)]
+    records += [block(9.0, 0, first=16, attempt=1), block(10.0, 0, first=20, attempt=1)]
+    taken, _ = measured(journals.write(tmp_path, records))
+    np.testing.assert_allclose(taken.factors, [1.0, 1.0, 1.0, 1.0, 5.0])
 
 
 def test_a_worker_that_sent_nothing_is_slow(tmp_path):

@@ -1,8 +1,6 @@
 """The report: one file that asks for nothing, with everybody's strings as text."""
 
 import json
-import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import numpy as np
@@ -11,9 +9,15 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import browser
 import journals
+import quorate
 from quorate.cli import main
-from quorate.errors import BadInputError, JournalError
+from quorate.densities import Densities
+from quorate.errors import BadInputError, ExcludedShardsWarning, JournalError
+from quorate.journal import BlockRecord, run_event
+from quorate.models import Positive, from_functions
+from quorate.plots import made_marginals
 from quorate.report import citing, report, verdict, write_report
 from quorate.report.markup import element, number, plain, seconds, text
 from quorate.report.posterior_plots import forest
@@ -104,7 +108,7 @@ def test_all_is_there(run):
         "not back at the end: worker 1",
         "Not checked: run quorate check",
         "worker 1 lost: ended by signal 9",
-        "would never have had them",
+        "would have had to wait for worker 1, not back when the run ended",
         "200, 100 to 100 in a shard",
     ):
         assert words in page.text
@@ -266,14 +270,221 @@ def test_the_command(run, tmp_path):
         report(tmp_path)
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
-@pytest.mark.parametrize("width", [1280, 390])
-def test_in_a_browser(width, run, tmp_path):
-    path, shot = tmp_path / "page.html", tmp_path / "page.png"
-    write_report(run, path)
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-    command += [f"--user-data-dir={tmp_path}", f"--window-size={width},2000"]
-    command += [f"--screenshot={shot}", path.as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "CONSOLE" not in result.stderr
-    assert shot.stat().st_size > 10_000
+# ---------------------------------------------------------------- shards left out
+
+
+def excluding(folder, *more, restored=True):
+    """A run of three workers whose third is given up early."""
+    settings = {"scheme": "cmc", "workers": 3, "redundancy": 1, "on_lost_shard": "exclude"}
+    records = [
+        *(journals.block(1.0, k, n=10, shards=(k,), chain=0) for k in range(3)),
+        journals.happened(2.0, "retired", 2, "lost too often"),
+        run_event(2.0, "excluded", shards=[2], text="nobody is left who holds shard 2"),
+        *(journals.block(3.0, k, n=30, first=10, shards=(k,), chain=0) for k in range(2)),
+        run_event(3.0, "prior", share=1 / 3, restored=restored),
+    ]
+    return journals.write(folder, [*records, *more], **settings)
+
+
+ROW = {"mean": 1.5, "sd": 0.25, "3%": 1.0, "97%": 2.0, "ess": 321.0, "mcse": 0.01, "r_hat": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("restored", "saved", "words"),
+    [
+        (True, True, "The prior is whole: the 1/3 of it that went with them was put back"),
+        (False, True, "p to the power of 2/3"),
+        (True, False, "is missing here"),
+    ],
+)
+def test_shards_left_out_are_told_loudly(restored, saved, words, tmp_path):
+    run = excluding(tmp_path, restored=restored)
+    if saved:
+        (run / "summary.json").write_text(json.dumps({"sigma": ROW}))
+    told = checked(report(run)).text
+    assert "WITHOUT THE ROWS OF SHARD 2" in told
+    assert "Without the rows of shard 2. Nobody was left who held them" in told
+    assert "given the other 200 of 300 rows" in told
+    assert words in told
+    assert "40 of 40 global draws" in told
+    assert "shard 2 (left out)" in told
+    assert "2.0 s: shard 2 excluded: nobody is left who holds shard 2" in told
+
+
+def test_a_run_that_got_them_back_does_not_say_so(tmp_path):
+    again = journals.configuration(workers=3, redundancy=1, scheme="cmc")["settings"]
+    resumed = run_event(4.0, "resumed", settings=again)
+    rest = journals.block(5.0, 2, n=30, first=10, shards=(2,), chain=0)
+    told = checked(report(excluding(tmp_path, resumed, rest))).text
+    assert "WITHOUT" not in told
+    assert "Without the rows" not in told
+    assert "40 of 40 global draws" in told
+
+
+def half_normal(parameters):
+    return -0.5 * parameters["scale"] ** 2
+
+
+def exponential(parameters, shard):
+    return float(np.sum(np.log(parameters["scale"]) - parameters["scale"] * shard["z"]))
+
+
+def test_numbers_are_those_of_the_result_and_its_natural_scale(tmp_path, seed):
+    model = from_functions(half_normal, exponential, {"scale": Positive()})
+    rows = {"z": np.random.default_rng(seed).exponential(size=300)}
+    with pytest.warns(ExcludedShardsWarning):
+        result = quorate.sample(
+            model, rows, workers=3, scheme="cmc", draws=100, sampler="ellipse", seed=seed,
+            dead="1@2", restarts=0, on_lost_shard="exclude", run_dir=tmp_path, progress=False,
+        )  # fmt: skip
+    assert result.excluded == (2,)
+    page = checked(report(tmp_path))
+    (row,) = result.summary_rows().values()
+    name, mean, sd, *_ = page.text.partition("MCSE ")[2].split()
+    assert name == "scale"
+    assert float(mean) == pytest.approx(row["mean"], rel=1e-3)
+    assert float(sd) == pytest.approx(row["sd"], rel=1e-2)
+    assert "The prior is whole" in page.text
+    assert "On the natural scale" in page.text
+    saved = Densities.load(tmp_path / "densities.json")
+    assert saved.shards == [0, 1]
+    (marginal,) = saved.marginals
+    draws = result.variables["scale"]
+    assert draws.min() <= marginal.merged.low < marginal.merged.high <= draws.max()
+    with pytest.raises(BadInputError, match="without the rows of shard 2"):
+        quorate.check(tmp_path)
+
+
+# ---------------------------------------------------------------- densities
+
+
+def densities_of(rng, constant=7.0):
+    draws = {"a": rng.normal(size=50), NASTY: np.full(50, constant)}
+    few = {"a": rng.normal(size=2), NASTY: np.full(2, constant)}
+    return Densities(made_marginals(list(draws.items()), iter([draws, few])), [0, 2], 5)
+
+
+def test_densities_are_read_back(rng, tmp_path):
+    made = densities_of(rng)
+    made.save(tmp_path / "densities.json")
+    again = Densities.load(tmp_path / "densities.json")
+    assert (again.shards, again.n_more) == ([0, 2], 5)
+    for one, other in zip(made.thinned().marginals, again.marginals, strict=True):
+        assert one.name == other.name
+        for mine, theirs in zip(
+            [one.merged, *one.shards], [other.merged, *other.shards], strict=True
+        ):
+            assert (mine.low, mine.high) == (theirs.low, theirs.high)
+            np.testing.assert_allclose(mine.heights, theirs.heights, rtol=1e-3)
+
+
+def test_saved_densities_are_shown(run, rng):
+    (run / "summary.json").write_text(json.dumps({"a": ROW}))
+    densities_of(rng).save(run / "densities.json")
+    page = checked(report(run))
+    assert "On the natural scale" in page.text
+    assert "… and 5 more" in page.text
+    assert NASTY in page.text
+
+
+ONE_SCALAR = '{"shards": [%s], "n_more": 0, "scalars": [{"name": "a", "merged": %s, "shards": []}]}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"shards": [0], "n_more": 0, "scalars": [{"name": "a", "merged": [0, 1, [1]]}]}',
+        ONE_SCALAR % ("0", "[0, 1, [1]]"),
+        ONE_SCALAR % ("", '[0, 1, ["x"]]'),
+        ONE_SCALAR % ("", "[0, NaN, [1]]"),
+    ],
+)
+def test_densities_that_are_none_are_refused(content, run):
+    (run / "summary.json").write_text(json.dumps({"a": ROW}))
+    (run / "densities.json").write_text(content)
+    with pytest.raises(BadInputError, match=r"densities\.json"):
+        report(run)
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    if browser.CHROMIUM is None:
+        pytest.skip("neither chromium nor google-chrome is installed")
+    with browser.opened(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+LOOKS = [(1280, "light", "screen"), (1280, "dark", "screen"), (390, "light", "screen")]
+LOOKS += [(390, "dark", "screen"), (794, "light", "print")]
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """A run with all that a report has, much of it long."""
+    names = (*NAMES, "a name that is much longer than any column of a table or picture is wide[12]")
+    records = [
+        journals.block(1.0 + i, k, n=30, first=30 * i, shards=(k,), chain=0, dim=len(names))
+        for i in range(5)
+        for k in range(12)
+        if k != 11 or i < 2
+    ]
+    records += [
+        journals.happened(3.5, "lost", 11, "ended by signal 9 " * 9),
+        journals.happened(3.6, "retired", 11),
+        run_event(3.6, "excluded", shards=[11], text="nobody is left who holds shard 11"),
+        journals.happened(4.5, "restarted", 3),
+    ]
+    records.sort(key=lambda record: record.time)
+    for record in records:
+        if isinstance(record, BlockRecord):
+            record.payload[..., 1] *= 1e4
+    run = journals.write(
+        tmp_path_factory.mktemp("crowded"), records, names=names, scheme="cmc", workers=12,
+        draws=150, cov_ridge=0.1, on_lost_shard="exclude",
+    )  # fmt: skip
+    raw = {name: {"mean": 1234.5, "sd": 0.5, "3%": -1.0, "50%": 0.0, "97%": 2.0} for name in names}
+    shards = [{"shard": k, "draws": 100, "ess": 1e4, "r_hat": 1.01} for k in range(12)]
+    told = {"verdict": "usable", "k_hat": 0.6, "importance_ess": 99.0, "advice": "draw more " * 20}
+    told |= {"shards": shards, "raw": raw, "corrected": raw}
+    (run / "verdict.json").write_text(json.dumps(told))
+    write_report(run, run / "report.html")
+    return run / "report.html"
+
+
+@pytest.mark.parametrize(("width", "scheme", "media"), LOOKS)
+def test_nothing_overlaps_complains_or_leaves_the_file(width, scheme, media, crowded, page):
+    page.look(crowded.as_uri(), width, scheme, media)
+    for all_open in (False, True):
+        if all_open:
+            page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        texts = page.texts()
+        assert len(texts) > 200
+        assert browser.overlapping(texts) == []
+        assert [text for text in texts if text["cut"] > 1] == []
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    assert any(NASTY in text["text"] for text in texts)
+    assert page.complaints == []
+    assert {address.partition(":")[0] for address in page.requests} <= {"file", "data"}
+    assert {a for a in page.requests if not a.startswith("data:")} == {crowded.as_uri()}
+
+
+def test_a_page_on_which_all_of_that_happens_is_found_out(page, tmp_path):
+    """The control."""
+    path = tmp_path / "bad.html"
+    path.write_text(
+        "<p style='position:absolute;left:9px;top:9px'>one</p>"
+        "<p style='position:absolute;left:15px;top:12px'>other</p><img src='nothing.png'>"
+        "<svg width='40' height='20'><text x='20' y='15'>far too long</text></svg>"
+        "<script>console.error('oh')</script>"
+    )
+    page.look(path.as_uri(), 390)
+    texts = page.texts()
+    assert browser.overlapping(texts) == [("other", "one")]
+    assert [text["text"] for text in texts if text["cut"] > 1] == ["far too long"]
+    assert any("oh" in complaint for complaint in page.complaints)
+    assert any(address.endswith("nothing.png") for address in page.requests)

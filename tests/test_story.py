@@ -100,6 +100,47 @@ def test_settings_of_another_version_are_refused(tmp_path):
         Story(tmp_path)
 
 
+def test_draws_without_shards_that_were_left_out(tmp_path):
+    """Shard 1 is left out after 4 of its draws, and is there again when the run is resumed."""
+    records = [
+        block(1.0, 1, n=4, shards=(1,), chain=0),
+        block(2.0, 0, n=20, shards=(0,), chain=0),
+        run_event(3.0, "excluded", shards=[1]),
+        block(4.0, 0, n=20, first=20, shards=(0,), chain=0),
+    ]
+    folder = journals.write(tmp_path, records, scheme="cmc", pairing="paper", weights="draws")
+    with Story(folder) as story, Journal.open(folder) as journal:
+        story.read()
+        assert story.excluded == (1,)
+        assert story.prior_restored is None
+        times, counts = story.blocks().releases
+        np.testing.assert_array_equal(times, [2.0, 4.0])
+        np.testing.assert_array_equal(counts, [20, 40])
+        alone = np.concatenate([records[1].payload, records[3].payload])[:, 0]
+        np.testing.assert_allclose(story.global_draws(), alone)
+        again = journals.configuration(scheme="cmc")["settings"]
+        journal.append([run_event(4.0, "prior", share=0.5, restored=True)])
+        story.read()
+        assert story.prior_restored
+        journal.append([run_event(5.0, "resumed", settings=again)])
+        journal.append([block(6.0, 1, n=30, first=4, shards=(1,), chain=0)])
+        story.read()
+        assert story.excluded == ()
+        assert story.prior_restored is None
+        assert story.n_global == 34
+        times, counts = story.blocks().releases
+        np.testing.assert_array_equal(times, [2.0, 6.0])
+        np.testing.assert_array_equal(counts, [4, 34])
+
+
+def test_a_check_is_not_part_of_the_time_of_the_draws(tmp_path):
+    story = told(journals.write(tmp_path, [block(1.0, 0), run_event(9.0, "checked")]))
+    assert story.seconds == 9.0  # the run itself said so at its end
+    with Journal.open(tmp_path) as journal:
+        journal.append([run_event(20.0, "checked", verdict="good")])
+    assert told(tmp_path).seconds == 9.0
+
+
 # ---------------------------------------------------------------- CMC in virtual time
 
 

@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from quorate.errors import ChangedModelWarning, LostShardError, require
-from quorate.journal import EventRecord, Journal, JournalReader, run_event
+from quorate.errors import ChangedModelWarning, LostShardError, named_shards, require
+from quorate.journal import Journal, JournalReader, run_event
 from quorate.model import Model
 from quorate.packing import code_print, packed, unpacked
 from quorate.progress import Listener, LiveTable, Progress, plain_lines
@@ -25,6 +25,7 @@ from quorate.samplers.own import Draws
 from quorate.settings import OnLostShard, Settings
 from quorate.shards import ShardSet, Transform, write_shards
 from quorate.stopping import Stopping
+from quorate.story import Story
 from quorate.trust.verdict import Verdict
 
 _SHARDS, _JOB = "shards", "model.pkl"
@@ -264,8 +265,12 @@ def check(
     folder = Path(run.run_dir if isinstance(run, Result) else run)
     with Journal.open(folder) as journal, JournalReader(folder) as reader:
         kept = reader.configuration()
-        asked = _latest_settings(folder, Settings(**kept["settings"]))
-        settings = replace(asked, processes=processes, **_AS_THEY_ARE)
+        with Story(folder) as story:
+            story.read()
+        lacking = f"its draws are without the rows of {named_shards(story.excluded)}: resume "
+        lacking += "it, to have them back, and then check"
+        require(not story.excluded, "run", str(folder), lacking)
+        settings = replace(story.settings, processes=processes, **_AS_THEY_ARE)
         things = unpacked((folder / _JOB).read_bytes())
         stopping = Stopping(None, None)
         made_of = things["model"], things["sampler"], _same_shards(folder, kept)
@@ -273,15 +278,6 @@ def check(
         checked.replay(reader)
         with stopping.on_signals():
             return checked.check(max_time)
-
-
-def _latest_settings(folder: Path, settings: Settings) -> Settings:
-    """Those that the run was last gone on with."""
-    with JournalReader(folder) as reader:
-        for record in reader.records():
-            if isinstance(record, EventRecord) and record.what == "resumed":
-                settings = Settings(**record.details["settings"])
-    return settings
 
 
 @contextmanager

@@ -120,6 +120,12 @@ class Ledger:
         self._count()
         return self.n_complete
 
+    def include_all(self) -> int:
+        """Leave nothing out any more. Returns `n_complete`."""
+        self.excluded.clear()
+        self._count()
+        return self.n_complete
+
     def append(self, draws: Array, fit: Fit | None) -> None:
         """One more shard, of which all draws are there: shape (n_draws, d)."""
         shard = sum(map(len, self.cells))

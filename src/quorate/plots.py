@@ -1,6 +1,6 @@
 """Pictures of what was drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FEWEST = 4  # draws that have a density
+MOST_CURVES, FEWEST_PANELS = 500, 4  # that are worth a look, of all scalars together
 _SHOWN = 0.99  # share of the draws, in the middle, that curves reach over
 _ROUNDING = 1e-9  # a relative spread that is none
 _N_BINS = 256
@@ -21,12 +22,67 @@ _COLUMNS = 4
 _MERGED, _SHARD = "#0072b2", "#8c8c8c"
 
 
+class Curve(NamedTuple):
+    """A density at evenly spaced points from `low` to `high`.
+
+    They are the same where nothing moves; there are no heights of too few draws.
+    """
+
+    low: float
+    high: float
+    heights: Array
+
+    @classmethod
+    def of(cls, values: Array) -> "Curve":
+        """Of `values` (n,)."""
+        if len(values) < FEWEST:
+            return cls(0.0, 0.0, np.empty(0))
+        low, high = _reach(values)
+        if high - low <= _ROUNDING * max(abs(low), abs(high)):
+            return cls(low, low, np.ones(1))
+        points, heights = density(values)
+        return cls(float(points[0]), float(points[-1]), heights)
+
+    def thinned(self, every: int) -> "Curve":
+        """Some of the points."""
+        heights = self.heights[::every]
+        last = (len(heights) - 1) * every
+        share = last / max(len(self.heights) - 1, 1)
+        return Curve(self.low, self.low + share * (self.high - self.low), heights)
+
+    def draw(self, axes: "Axes", color: str, linewidth: float) -> None:
+        """A line, upright where nothing moves."""
+        if not len(self.heights):
+            return
+        if self.low == self.high:
+            axes.axvline(self.low, color=color, linewidth=linewidth)
+            return
+        points = np.linspace(self.low, self.high, len(self.heights))
+        axes.plot(points, self.heights, color=color, linewidth=linewidth)
+
+
 class Marginal(NamedTuple):
-    """Draws of one scalar: merged ones, and those of each shard where they were sent."""
+    """Densities of one scalar: of the merge, and of each shard whose draws were sent."""
 
     name: str
-    merged: Array
-    shards: Sequence[Array]
+    merged: Curve
+    shards: Sequence[Curve]
+
+
+def n_panels(n_shards: int) -> int:
+    """How many scalars are shown, so that curves do not get too many."""
+    return max(FEWEST_PANELS, MOST_CURVES // (n_shards + 1))
+
+
+def made_marginals(
+    merged: Sequence[tuple[str, Array]], shards: Iterator[dict[str, Array]]
+) -> list[Marginal]:
+    """Of merged draws by name, and of those of one shard after the other."""
+    behind = [{name: Curve.of(draws[name]) for name, _ in merged} for draws in shards]
+    return [
+        Marginal(name, Curve.of(values), [curves[name] for curves in behind])
+        for name, values in merged
+    ]
 
 
 def density(values: Array) -> tuple[Array, Array]:
@@ -64,22 +120,11 @@ def marginals(listed: Sequence[Marginal], title: str) -> "Figure":
 
 
 def _draw(panel: "Axes", marginal: Marginal) -> None:
-    for values in marginal.shards:
-        _curve(panel, values, color=_SHARD, linewidth=0.6)
-    _curve(panel, marginal.merged, color=_MERGED, linewidth=1.6)
+    for curve in marginal.shards:
+        curve.draw(panel, color=_SHARD, linewidth=0.6)
+    marginal.merged.draw(panel, color=_MERGED, linewidth=1.6)
     panel.set_title(marginal.name, fontsize="small", parse_math=False)
     panel.set_yticks([])
     panel.set_ylim(bottom=0)
     panel.tick_params(labelsize="x-small")
     panel.spines[["left", "right", "top"]].set_visible(False)
-
-
-def _curve(panel: "Axes", values: Array, color: str, linewidth: float) -> None:
-    """A density; a line where nothing moves, nothing where there is too little."""
-    if len(values) < FEWEST:
-        return
-    low, high = _reach(values)
-    if high - low > _ROUNDING * max(abs(low), abs(high)):
-        panel.plot(*density(values), color=color, linewidth=linewidth)
-    else:
-        panel.axvline(low, color=color, linewidth=linewidth)

@@ -20,6 +20,7 @@ from quorate.arviz_form import (
     shards_group,
     stats_group,
 )
+from quorate.densities import Densities
 from quorate.engines.timeline import Timeline
 from quorate.errors import BadInputError, named_shards, named_workers, require
 from quorate.extras import load
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 
 
 _SUMMARY, _VERDICT = "summary.json", "verdict.json"
+DENSITIES = "densities.json"
 _MOST_PANELS = 40
 _TELLING = 10  # blocks of the others before one is called slow
+_ENOUGH = 10_000  # draws of a shard for a density
 
 
 def load_summary(run_dir: Path) -> dict[str, dict[str, float]]:
@@ -195,8 +198,9 @@ class Result:
         }
 
     def save(self) -> None:
-        """Put the draws by name, their summary and the verdict into the run's folder."""
+        """Put draws by name, their summary, densities and the verdict into the run's folder."""
         folder = Path(self.run_dir)
+        self._densities().save(folder / DENSITIES)
         _write_arrays(folder / "draws.npz", self.variables)
         (folder / _SUMMARY).write_text(json.dumps(self.summary_rows(), indent=2))
         if self.verdict is None:
@@ -232,14 +236,28 @@ class Result:
             where there are more.
         """
         require(self.n_draws >= plots.FEWEST, "draws", self.n_draws, "too few for a density")
-        behind = [dict(named_scalars(variables)) for variables in self.shard_variables]
-        listed = [
-            plots.Marginal(name, values, [shard[name] for shard in behind])
-            for name, values in self._chosen(names)
-        ]
-        n_hidden = max(len(listed) - _MOST_PANELS, 0)
+        chosen = self._chosen(names)
+        n_hidden = max(len(chosen) - _MOST_PANELS, 0)
         title = self._story()[0] + (f"; {n_hidden} more scalars" if n_hidden else "")
-        return plots.marginals(listed[:_MOST_PANELS], title)
+        return plots.marginals(self._marginals(chosen[:_MOST_PANELS]), title)
+
+    def _marginals(self, scalars: Sequence[tuple[str, Array]]) -> list[plots.Marginal]:
+        """Behind the merge are shards, and not the share of the prior of those left out."""
+        shards = self.shard_draws[: len(self._included)]
+        some = (draws[:: -(-len(draws) // _ENOUGH) or 1] for draws in shards)
+        by_name = (dict(named_scalars(self.model.constrain(draws))) for draws in some)
+        return plots.made_marginals(scalars, by_name)
+
+    def _densities(self) -> Densities:
+        """Of as many scalars as a report shows; of none where there are too few draws."""
+        scalars = self.scalars() if self.n_draws >= plots.FEWEST else []
+        shards = self._included if self.shard_draws else []
+        shown = scalars[: plots.n_panels(len(shards))]
+        return Densities(self._marginals(shown), shards, len(scalars) - len(shown))
+
+    @property
+    def _included(self) -> list[int]:
+        return [shard for shard in range(self.workers) if shard not in self.excluded]
 
     def _chosen(self, names: Sequence[str] | None) -> list[tuple[str, Array]]:
         if names is None:

@@ -89,6 +89,7 @@ class Run:
         self._attempts: Counter[int] = Counter()
         self._blocks: Counter[int] = Counter()
         self._draws: Counter[int] = Counter()  # of single shards, by worker
+        self._told_excluded: tuple[int, ...] = ()
         self.seconds = 0.0  # that the run has taken, earlier sittings included
         self._job = Job(
             model,
@@ -206,10 +207,19 @@ class Run:
     def _record(self, now: float, commands: list[Command]) -> None:
         """Keep what counts, then note it."""
         records = [record for command in commands if (record := self._row(now, command))]
+        records += self._newly_excluded(now)
         if records:
             self._journal.append(records)
         for command in commands:
             self._note(now, command)
+
+    def _newly_excluded(self, now: float) -> list[Record]:
+        excluded = self._excluded_shards()
+        if excluded == self._told_excluded:
+            return []
+        self._told_excluded = excluded
+        told = f"nobody is left who holds {named_shards(excluded)}"
+        return [run_event(now, "excluded", shards=excluded, text=told)]
 
     def _row(self, now: float, command: Command) -> Record | None:
         if isinstance(command, Keep):
@@ -346,6 +356,8 @@ class Run:
         restored = draws_of_prior(self.model, share, max(ledger.n_received), self.settings.seed)
         if restored is not None:
             ledger.append(*restored)
+        told = run_event(self.seconds, "prior", share=share, restored=restored is not None)
+        self._journal.append([told])
         warnings.warn(
             f"nobody was left who held {named_shards(excluded)}: the draws are of the posterior "
             "without their rows. "

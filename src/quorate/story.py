@@ -8,20 +8,24 @@ those of the unconstrained space in which they are merged.
 ...     blocks, seconds = story.blocks(), story.seconds
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, SingularCovarianceError
 from quorate.journal import BlockRecord, ChainKey, EventRecord, JournalReader
+from quorate.ledger import Ledger
 from quorate.settings import Settings
 
 FAULTS = ("lost", "failed", "silent", "refused", "retired")  # events that take a worker away
 _RUN = ("started", "resumed", "finished")
+_AFTERWARDS = ("checked", "prior")  # when the draws are there
 
 
 class _Row(NamedTuple):
@@ -38,6 +42,14 @@ class _Row(NamedTuple):
     n_bytes: int
     n_floats: int
     n_global: int
+
+
+class _Given(NamedTuple):
+    """A task: its draws, and when it was given."""
+
+    first: int
+    end: int
+    time: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +71,8 @@ class Blocks:
     n_bytes, n_floats
         Of what was sent for the draws; states of chains, which come along, are not counted.
     n_global
-        L(t), the global draws that were there with it.
+        L(t), the global draws that were there with it; those that came because shards were left out
+        count with the block before.
     """
 
     cells: tuple[tuple[int, ...], ...]
@@ -80,17 +93,33 @@ class Blocks:
 
     def of(self, worker: int) -> "Blocks":
         """Those of one worker."""
-        mine = self.workers == worker
-        chosen = {
-            name: array[mine] for name, array in vars(self).items() if isinstance(array, np.ndarray)
-        }
-        return Blocks(self.cells, **chosen)
+        return self.chosen(self.workers == worker)
+
+    def chosen(self, which: NDArray[np.bool_]) -> "Blocks":
+        """Some of them."""
+        arrays = {k: v[which] for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return Blocks(self.cells, **arrays)
+
+    @property
+    def outages(self) -> Array:
+        """Seconds for which the worker of a block had been away just before, being restarted."""
+        away = np.zeros(len(self))
+        for worker in np.unique(self.workers):
+            mine = np.flatnonzero(self.workers == worker)
+            before, after = mine[:-1], mine[1:]
+            again = self.attempts[before] != self.attempts[after]
+            away[after] = np.where(again, self.begins[after] - self.ends[before], 0.0)
+        return away
 
     @cached_property
     def releases(self) -> tuple[Array, IntArray]:
-        """The moments at which L(t) grew, and what it grew to."""
-        grew = np.diff(self.n_global, prepend=0) > 0
-        return self.ends[grew], self.n_global[grew]
+        """The moments at which L(t) grew, and what it grew to; not what was lost again.
+
+        L(t) falls when a run is resumed that had left shards out.
+        """
+        lasting = np.minimum.accumulate(self.n_global[::-1])[::-1]
+        grew = np.diff(lasting, prepend=0) > 0
+        return self.ends[grew], lasting[grew]
 
     @property
     def releasing_time(self) -> float:
@@ -111,7 +140,11 @@ class Story:
     events
         What happened to workers and to the run, in order; tasks given are not among them.
     seconds
-        How long the run has taken.
+        How long the run has taken; a check at its end is not counted.
+    excluded
+        Shards whose rows have no part in the draws: nobody was left who held them.
+    prior_restored
+        Whether their share of the prior was put back; None as long as that was not tried.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -126,10 +159,13 @@ class Story:
             raise
         self.events: list[EventRecord] = []
         self.seconds = 0.0
+        self.excluded: tuple[int, ...] = ()
+        self.prior_restored: bool | None = None
         self._rows: list[_Row] = []
         self._cells: dict[tuple[int, ...], int] = {}
         self._last_ends: dict[int, float] = {}
-        self._given: dict[ChainKey, list[tuple[int, float]]] = {}
+        self._given: dict[ChainKey, list[_Given]] = {}
+        self._reached: dict[ChainKey, int] = {}
         self._shard_draws: dict[int, list[Array]] = {}
         self._n_global = 0
 
@@ -142,11 +178,13 @@ class Story:
     def read(self) -> None:
         """Take in what is new."""
         for record in self._reader.records():
-            self.seconds = max(self.seconds, record.time)
             if isinstance(record, BlockRecord):
                 self._take_block(record)
             elif isinstance(record, EventRecord):
                 self._take_event(record)
+                if record.what in _AFTERWARDS:
+                    continue
+            self.seconds = max(self.seconds, record.time)
 
     # ------------------------------------------------------------ what is there
 
@@ -199,7 +237,8 @@ class Story:
     def global_draws(self) -> Array:
         """Unconstrained, shape (n, dim): what the scheme makes of all blocks so far.
 
-        None where there are too few for weights.
+        None where there are too few for weights. Where shards were left out, their share of the
+        prior is, too.
         """
         try:
             draws = self._scheme.global_draws()
@@ -217,6 +256,23 @@ class Story:
             if event.time >= self._last_ends.get(worker, 0.0):
                 lost.setdefault(worker, event.time)
         return lost
+
+    def under_way(self) -> dict[int, float]:
+        """Workers at work on a block when the story ends, and since how many seconds.
+
+        Not those that warm up a chain.
+        """
+        oldest: dict[int, tuple[float, bool]] = {}
+        for key, tasks in self._given.items():
+            reached = self._reached.get(key, 0)
+            since = min((task.time for task in tasks if task.end > reached), default=np.inf)
+            found = since, reached > 0
+            oldest[key.worker] = min(found, oldest.get(key.worker, found))
+        return {
+            worker: self.seconds - max(since, self._last_ends[worker])
+            for worker, (since, is_warm) in oldest.items()
+            if is_warm and np.isfinite(since)
+        }
 
     # ------------------------------------------------------------ reading
 
@@ -245,25 +301,51 @@ class Story:
             )
         )
         self._last_ends[worker] = record.time
+        self._reached[record.key] = record.first_draw + len(payload)
 
     def _take_event(self, event: EventRecord) -> None:
         if event.what == "task" and event.worker is not None:
             details = event.details
             key = ChainKey(event.worker, tuple(details["shards"]), details["chain"])
-            self._given.setdefault(key, []).append((details["first"], event.time))
+            first = details["first"]
+            given = _Given(first, first + details["n"], event.time)
+            self._given.setdefault(key, []).append(given)
             return
+        if event.what in (*FAULTS, "resumed"):
+            self._take_back(event.worker)
         if event.what == "resumed":
             self.settings = _settings(event.details.get("settings"))
+            self._leave_out(())
+        elif event.what == "excluded":
+            self._leave_out(event.details["shards"])
+        elif event.what == "prior":
+            self.prior_restored = bool(event.details["restored"])
         self.events.append(event)
+
+    def _leave_out(self, shards: Collection[int]) -> None:
+        """Merge without the draws of `shards`, and of no others."""
+        ledger = getattr(self._scheme, "ledger", None)
+        if not isinstance(ledger, Ledger) or set(shards) == set(self.excluded):
+            return
+        self.excluded, self.prior_restored = tuple(shards), None
+        ledger.include_all()
+        cells = [i for i, cell in enumerate(ledger.cells) if set(cell) & set(shards)]
+        self._n_global = ledger.exclude(cells)
+        if self._rows:
+            self._rows[-1] = self._rows[-1]._replace(n_global=self.n_global)
+
+    def _take_back(self, worker: int | None) -> None:
+        """Nobody is at the tasks of a worker any more; of all workers if it is None."""
+        for key in [key for key in self._given if worker in (None, key.worker)]:
+            del self._given[key]
 
     def _task_given(self, block: BlockRecord) -> float:
         """When the task that a block belongs to was given; 0 if that is not known."""
         given = self._given.get(block.key, [])
         for i in range(len(given) - 1, -1, -1):
-            first, time = given[i]
-            if first <= block.first_draw:
+            if given[i].first <= block.first_draw:
                 del given[:i]
-                return time
+                return given[0].time
         return 0.0
 
 

@@ -28,12 +28,7 @@ class Pace:
         """By the blocks of one worker."""
         used = blocks.first_draws > 0  # warm-up comes once: CMC has one chain for each worker
         used[:1] = True
-        outages = np.where(
-            np.diff(blocks.attempts, prepend=blocks.attempts[:1]) != 0,
-            blocks.begins - np.concatenate([blocks.begins[:1], blocks.ends[:-1]]),
-            0.0,
-        )
-        seconds = outages + used * (blocks.ends - blocks.begins) / blocks.n_shards
+        seconds = blocks.outages + used * (blocks.ends - blocks.begins) / blocks.n_shards
         times = blocks.begins[:1].sum() + np.cumsum(seconds)
         return cls(times[used], np.cumsum(blocks.n_draws[used]), goes_on)
 

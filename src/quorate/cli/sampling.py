@@ -28,6 +28,7 @@ from quorate.samplers import SAMPLERS
 from quorate.schemes import SCHEMES
 from quorate.settings import ENGINES
 from quorate.stopping import DONE, ENOUGH
+from quorate.story import Story
 from quorate.tables import open_table
 from quorate.trust.verdict import GOOD
 
@@ -112,15 +113,21 @@ def sample_command(
 @click.option("--target-ess", type=float, metavar="N", help="Stop at so many effective draws.")
 @click.option("--seed", type=int, metavar="N", help="To be sure that it is the right run.")
 @click.option("--on-lost-shard", metavar="raise|exclude")
+@click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
 @click.option("--check/--no-check", default=True, help="Hold the merge against the posterior.")
 @click.option("--json", "as_json", is_flag=True, help="Tell the progress as lines of JSON.")
-def resume_command(run_dir: Path, as_json: bool, **options: Any) -> None:
+def resume_command(run_dir: Path, as_json: bool, watch: bool, **options: Any) -> None:
     """Go on with a run that was interrupted, killed or ran out of time.
 
     Executes the model that is kept with the run: resume only runs that you trust.
     """
+    if watch:
+        with Story(run_dir):
+            pass  # what cannot be read is told now
     with _told() as tell:
-        tell(resume(run_dir, progress=_progress(as_json), **options))
+        with page_beside(run_dir, tell_address) if watch else nullcontext():
+            result = resume(run_dir, progress=_progress(as_json), **options)
+        tell(result)
 
 
 def _progress(as_json: bool) -> bool | Listener:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.errors import require
+from quorate.densities import Densities
+from quorate.errors import BadInputError, require
 from quorate.ess import mean_ess
-from quorate.plots import FEWEST
-from quorate.result import load_summary
+from quorate.plots import FEWEST, made_marginals, n_panels
+from quorate.result import DENSITIES, load_summary
 from quorate.story import Blocks, Story
 from quorate.summaries import summary_row
 from quorate.waiting import Pace, paces
@@ -38,12 +39,15 @@ class Evidence:
         The summary that the run wrote at its end, on the natural scale; None if it has none.
     verdict
         What `quorate check` wrote, as it is; None if nobody checked; a string if it is unreadable.
+    saved_densities
+        Those of the saved summary's scalars; None if there are none.
     """
 
     folder: Path
     story: Story
     saved: Rows | None
     verdict: dict[str, Any] | str | None
+    saved_densities: Densities | None = None
 
     @cached_property
     def rows(self) -> Rows:
@@ -68,6 +72,21 @@ class Evidence:
     def shards(self) -> list[Array]:
         """Draws of each shard, unconstrained."""
         return self.story.shard_draws()
+
+    @cached_property
+    def densities(self) -> Densities:
+        """What is shown of each parameter: as saved, or else of the unconstrained draws."""
+        if self.saved_densities is not None:
+            return self.saved_densities
+        story = self.story
+        left = [shard for shard in range(story.n_workers) if shard not in story.excluded]
+        shards = left if story.sends_draws else []
+        columns = zip(story.names, self.merged.T, strict=True)
+        scalars = list(columns) if len(self.merged) >= FEWEST else []
+        shown = scalars[: n_panels(len(shards))]
+        by_name = (dict(zip(story.names, self.shards[s].T, strict=True)) for s in shards)
+        made = made_marginals(shown, by_name)
+        return Densities(made, shards, len(scalars) - len(shown)).thinned()
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -115,7 +134,8 @@ def gathered(story: Story, folder: Path) -> Evidence:
     """
     there = (folder / "summary.json").is_file() and story.stopped is not None
     saved = _saved(folder) if there else None
-    return Evidence(folder, story, saved or None, _verdict(folder / _VERDICT))
+    densities = _densities(folder / DENSITIES) if saved else None
+    return Evidence(folder, story, saved or None, _verdict(folder / _VERDICT), densities)
 
 
 def _saved(folder: Path) -> Rows:
@@ -130,6 +150,16 @@ def _saved(folder: Path) -> Rows:
     way_out = "it is not one that a run writes: remove the file"
     require(are_numbers, "summary", str(folder / "summary.json"), way_out)
     return rows
+
+
+def _densities(path: Path) -> Densities | None:
+    if not path.is_file():
+        return None
+    try:
+        return Densities.load(path)
+    except ValueError:
+        way_out = "they are not what a run writes: remove the file"
+        raise BadInputError("densities", str(path), way_out) from None
 
 
 def _verdict(path: Path) -> dict[str, Any] | str | None:

@@ -21,8 +21,8 @@ def configuration(evidence: Evidence) -> Html:
     if rows:
         about["rows"] = f"{sum(rows):,}, {min(rows):,} to {max(rows):,} in a shard"
     for event in story.events:
-        if event.worker is None and "date" in event.details:
-            about[event.what] = event.details["date"]
+        if event.what != "prior" and "date" in event.details:
+            about[f"{event.what} at"] = event.details["date"]
     return _pairs({name.replace("_", " "): value for name, value in about.items()})
 
 

@@ -57,14 +57,16 @@ def bullet_list(items: Iterable[object]) -> Html:
     return element("ul", *(element("li", item) for item in items))
 
 
-def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> Html:
-    """Rows begin with their name; all else in them is numbers."""
+def table(head: Iterable[object], rows: Iterable[Iterable[object]], class_: str = "") -> Html:
+    """Rows begin with their name; all else in them is numbers. On a phone `stacked` ones have it
+    on a line of its own.
+    """
     headings = element("tr", *(element("th", name, scope="col") for name in head))
     lines = [
         element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in cells))
         for first, *cells in rows
     ]
-    grid = element("table", element("thead", headings), element("tbody", *lines))
+    grid = element("table", element("thead", headings), element("tbody", *lines), class_=class_)
     return element("div", grid, class_="scroll")
 
 
@@ -80,6 +82,8 @@ def number(value: object, digits: int = 4) -> str:
         return plain(value)
     if isinstance(value, int) or not isfinite(value):
         return f"{value:,}" if isinstance(value, int) else "—"
+    if abs(value) >= 10**digits:
+        return fixed(float(value), 0)
     return f"{float(value):.{digits}g}".replace("-", "−")
 
 

@@ -1,43 +1,33 @@
 """Pictures of the posterior: densities of shards and of the merge, and a forest of intervals."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from quorate._types import Array
-from quorate.plots import FEWEST, density
+from quorate.plots import Marginal
 from quorate.report.evidence import Rows
 from quorate.report.markup import shortened
 from quorate.report.svg import ACCENT, FAINT, INK, MUTED, bare, canvas, drawing, shard_colour
 
-_EVERY = 6  # of the points of a density; the eye sees no more
 _ALIKE = 30.0  # times as large: intervals that can still share an axis
 _MOST_AXES = 4
 _ROW_HEIGHT = 21.0
 
 
-def marginal(merged: Array, shards: list[Array]) -> Figure:
-    """The density of one coordinate: of each shard in its colour, of the merge in ink."""
+def marginal(shown: Marginal, shards: Sequence[int]) -> Figure:
+    """The density of one scalar: of each shard in its colour, of the merge in ink."""
     with drawing():
         figure = canvas(250, 130)
         axes = figure.add_subplot()
-        for number, values in enumerate(shards):
-            _curve(axes, values, color=shard_colour(number), linewidth=0.7)
-        _curve(axes, merged, color=INK, linewidth=1.8)
+        for shard, curve in zip(shards, shown.shards, strict=True):
+            curve.draw(axes, color=shard_colour(shard), linewidth=0.7)
+        shown.merged.draw(axes, color=INK, linewidth=1.8)
         axes.set_ylim(bottom=0)
         axes.locator_params(axis="x", nbins=4)
         bare(axes)
     return figure
-
-
-def _curve(axes: Axes, values: Array, color: str, linewidth: float) -> None:
-    if len(values) < FEWEST:
-        return
-    if np.ptp(values) <= 1e-9 * np.abs(values).max():
-        axes.axvline(float(values[0]), color=color, linewidth=linewidth)
-        return
-    points, heights = density(values)
-    axes.plot(points[::_EVERY], heights[::_EVERY], color=color, linewidth=linewidth)
 
 
 def forest(rows: Rows) -> Figure:

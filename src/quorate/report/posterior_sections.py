@@ -1,20 +1,20 @@
 """What a report says of the posterior."""
 
+from collections.abc import Sequence
 from itertools import islice
 from math import floor, log10
 
 import numpy as np
 
-from quorate.errors import named_workers
-from quorate.plots import FEWEST
+from quorate.errors import named_shards, named_workers
+from quorate.plots import Marginal
 from quorate.report.evidence import COLUMNS, Evidence
-from quorate.report.markup import Html, element, fixed, joined, note, number, shortened, table
+from quorate.report.markup import Html, code, element, fixed, joined, note, number, shortened, table
 from quorate.report.posterior_plots import forest, marginal
 from quorate.report.svg import Pictures, legend
 
 NONE_YET = "There are too few global draws yet."
-_MOST_ROWS, _MOST_INTERVALS, _MOST_CURVES = 400, 60, 500
-_FEWEST_PANELS = 4
+_MOST_ROWS, _MOST_INTERVALS = 400, 60
 _MOST_DECIMALS = 7
 _DIGITS = {"sd": 3, "mcse": 2}
 
@@ -24,11 +24,45 @@ def answer(evidence: Evidence) -> Html:
     rows = evidence.rows
     lines = [[element("bdi", name), *_cells(row)] for name, row in islice(rows.items(), _MOST_ROWS)]
     more = len(rows) - len(lines)
-    parts = [element("p", line, class_="warning") for line in _warnings(evidence)]
-    parts.append(table(["parameter", *COLUMNS.values()], lines) if lines else note(NONE_YET))
+    parts = [_left_out(evidence)] if evidence.story.excluded else []
+    parts += [element("p", line, class_="warning") for line in _warnings(evidence)]
+    head = ["parameter", *COLUMNS.values()]
+    parts.append(table(head, lines, "stacked") if lines else note(NONE_YET))
     if more:
         parts.append(note(f"… and {more:,} more in summary.json."))
     return joined(parts)
+
+
+def _left_out(evidence: Evidence) -> Html:
+    """What the draws are of, where rows have no part in them."""
+    story = evidence.story
+    n_out, n_shards = len(story.excluded), story.n_workers
+    rows = list(map(int, story.configuration.get("rows", [])))
+    given = f"the rows of the other {n_shards - n_out} shards"
+    if len(rows) == n_shards:
+        n_lost = sum(rows[shard] for shard in story.excluded)
+        given = f"the other {sum(rows) - n_lost:,} of {sum(rows):,} rows"
+    share, rest = f"{n_out}/{n_shards}", f"{n_shards - n_out}/{n_shards}"
+    if evidence.saved is not None and story.prior_restored:
+        prior = f"The prior is whole: the {share} of it that went with them was put back."
+    elif story.prior_restored is False:
+        prior = (
+            f"The {share} of the prior that went with them could not be put back, since it is flat "
+            f"or cannot be drawn from: what is left of the prior p is p to the power of {rest}."
+        )
+    else:
+        prior = (
+            f"The {share} of the prior that went with them is missing here; it is put back when "
+            "the run ends."
+        )
+    return element(
+        "p",
+        element("strong", f"Without the rows of {named_shards(story.excluded)}. "),
+        f"Nobody was left who held them. All numbers are of the posterior given {given}, not of "
+        f"that given all. {prior} To have them back: ",
+        code(f"quorate resume {evidence.folder}"),
+        class_="warning alarm",
+    )
 
 
 def _warnings(evidence: Evidence) -> list[str]:
@@ -49,49 +83,52 @@ def _warnings(evidence: Evidence) -> list[str]:
 
 def _cells(row: dict[str, float]) -> list[str]:
     """Numbers with the digits that three of the standard deviation make worth reading."""
-    sd, ess = row["sd"], row["ess"]
-    decimals = 2 - floor(log10(sd)) if 0 < sd < np.inf else _MOST_DECIMALS + 1
     told = {key: number(row[key], _DIGITS.get(key, 4)) for key in COLUMNS}
-    if decimals <= _MOST_DECIMALS:
-        for key in ("mean", "sd", "3%", "97%"):
-            told[key] = fixed(row[key], max(decimals, 0))
-    if np.isfinite(ess):
-        told["ess"] = fixed(ess, 0)
+    for keys, by in ((("mean", "sd", "3%", "97%"), "sd"), (("mcse",), "mcse")):
+        decimals = _decimals(row[by], _DIGITS[by])
+        if decimals <= _MOST_DECIMALS:
+            told |= {key: fixed(row[key], max(decimals, 0)) for key in keys}
+    if np.isfinite(row["ess"]):
+        told["ess"] = fixed(row["ess"], 0)
     return list(told.values())
 
 
+def _decimals(value: float, digits: int) -> int:
+    """After the point, for so many digits that matter; more than anybody reads, of no number."""
+    return digits - 1 - floor(log10(value)) if 0 < value < np.inf else _MOST_DECIMALS + 1
+
+
 def marginals(evidence: Evidence, pictures: Pictures) -> Html:
-    """A small picture for each coordinate."""
-    story = evidence.story
-    if not story.sends_draws:
-        return note(
-            "Workers of a coded run send sums over their shards, never draws of a single one: "
-            "there is nothing to compare the merge with."
-        )
-    if len(evidence.merged) < FEWEST:
+    """A small picture for each scalar."""
+    story, found = evidence.story, evidence.densities
+    if not found.marginals:
         return note(NONE_YET)
-    n_shown = max(_FEWEST_PANELS, _MOST_CURVES // (story.n_workers + 1))
-    panels = [_panel(evidence, pictures, name, i) for i, name in enumerate(story.names[:n_shown])]
-    more = len(story.names) - len(panels)
+    panels = [_panel(pictures, shown, found.shards) for shown in found.marginals]
+    saved = evidence.saved_densities is not None
+    scale = "On the natural scale" if saved else "In the space in which draws are combined"
+    if story.sends_draws:
+        told = (
+            "each shard in its colour, the merge in a thick line. A shard that lies apart from the "
+            "others deserves a look at its rows."
+        )
+    else:
+        told = (
+            "the merge alone. Workers of a coded run send sums over their shards, never draws of a "
+            "single one: there is nothing to compare the merge with."
+        )
     return joined(
         [
-            note(
-                "In the unconstrained space in which draws are combined: each shard in its "
-                "colour, the merge in a thick line. A shard that lies apart from the others "
-                "deserves a look at its rows."
-            ),
+            note(f"{scale}: {told}"),
             element("div", *panels, class_="panels"),
-            legend(story.n_workers),
-            note(f"… and {more:,} more.") if more else "",
+            legend(found.shards) if story.sends_draws else "",
+            note(f"… and {found.n_more:,} more.") if found.n_more else "",
         ]
     )
 
 
-def _panel(evidence: Evidence, pictures: Pictures, name: str, coordinate: int) -> Html:
-    shards = [draws[:, coordinate] for draws in evidence.shards]
-    figure = marginal(evidence.merged[:, coordinate], shards)
-    picture = pictures.svg(figure, f"density of {name}")
-    return element("figure", element("figcaption", shortened(name)), picture)
+def _panel(pictures: Pictures, shown: Marginal, shards: Sequence[int]) -> Html:
+    picture = pictures.svg(marginal(shown, shards), f"density of {shown.name}")
+    return element("figure", element("figcaption", shortened(shown.name)), picture)
 
 
 def intervals(evidence: Evidence, pictures: Pictures) -> Html:

@@ -17,6 +17,7 @@ _LANE, _GAP = 10, 2  # pixels of a lane, and of what is between two
 _PIXELS_TO_TELL = 4  # of a block, for it to be told from the next
 _MOST_MARKS = 400
 _MARKS = {"retired": ("s", BAD, 1.2), "restarted": (">", INK, 1.2)}
+_LINES = {"resumed": ("--", MUTED, 1.0), "excluded": (":", BAD, 1.6)}
 _STRAGGLER = 1.5  # times the median
 
 
@@ -84,8 +85,9 @@ def _marks(axes: Axes, story: Story) -> None:
     shown = [event for event in story.events if event.what != "started"][:_MOST_MARKS]
     for event in shown:
         if event.worker is None:
-            if event.what == "resumed":
-                axes.axvline(event.time, color=MUTED, linewidth=1.0, linestyle="--")
+            if event.what in _LINES:
+                style, colour, width = _LINES[event.what]
+                axes.axvline(event.time, color=colour, linewidth=width, linestyle=style)
             continue
         if event.what in _MARKS or event.what in FAULTS:
             marker, colour, width = _MARKS.get(event.what, ("x", BAD, 2.2))

@@ -3,6 +3,8 @@
 import numpy as np
 
 from quorate._types import Array
+from quorate.errors import named_shards, named_workers
+from quorate.journal import EventRecord
 from quorate.plots import FEWEST
 from quorate.report import run_plots
 from quorate.report.evidence import Evidence
@@ -27,10 +29,12 @@ _MOST_EVENTS, _MOST_WAITING = 60, 40
 def ran(story: Story) -> str:
     """The run in one sentence."""
     settings = story.settings
+    lacking = f", WITHOUT THE ROWS OF {named_shards(story.excluded).upper()}"
     return (
         f"{story.n_global:,} of {settings.draws:,} global draws by {settings.scheme} on "
         f"{settings.workers} workers (redundancy {settings.shards_per_worker}) in "
         f"{seconds(story.seconds)}: {story.stopped or 'not finished'}"
+        f"{lacking if story.excluded else ''}"
     )
 
 
@@ -43,18 +47,19 @@ def timeline(evidence: Evidence, pictures: Pictures) -> Html:
     caption = element(
         "figcaption",
         "Blocks in the colours of their shards, one above the other. ×: lost, failed, silent or "
-        "refused; ▷: started again; □: given up; dashed line: the run was resumed.",
+        "refused; ▷: started again; □: given up; dashed line: the run was resumed",
+        "; dotted line: shards were left out." if story.excluded else ".",
     )
     figure = element("figure", element("div", picture, class_="scroll"), caption)
-    return joined([figure, legend(story.n_workers), _events(story)])
+    return joined([figure, legend(range(story.n_workers), story.excluded), _events(story)])
 
 
 def _events(story: Story) -> Html:
-    told = [event for event in story.events if event.worker is not None]
+    told = [e for e in story.events if e.worker is not None or e.what == "excluded"]
     if not told:
         return note("Nothing happened to any worker.")
     lines = [
-        f"{event.time:.1f} s: worker {event.worker} {event.what}"
+        f"{event.time:.1f} s: {_who(event)} {event.what}"
         + (f": {first}" if (first := _first_line(event.details.get("text"))) else "")
         for event in told[:_MOST_EVENTS]
     ]
@@ -62,6 +67,12 @@ def _events(story: Story) -> Html:
     summary = element("summary", f"{len(told):,} things happened to workers")
     rest = note(f"… and {more:,} more.") if more else ""
     return element("details", summary, bullet_list(lines), rest)
+
+
+def _who(event: EventRecord) -> str:
+    if event.worker is not None:
+        return f"worker {event.worker}"
+    return named_shards(event.details["shards"])
 
 
 def _first_line(told: object) -> str:
@@ -96,12 +107,12 @@ def waiting(evidence: Evidence, pictures: Pictures) -> Html:
     if not n_draws:
         return note(NONE_YET)
     times = np.array([pace.when(np.array([n_draws]))[0] for pace in evidence.paces])
-    reasons = ["never" if k in gone else "no block sent" for k in range(len(times))]
+    reasons = ["not back" if k in gone else "no block sent" for k in range(len(times))]
     latest = times.max()
     if np.isfinite(latest):
         then = f"would have had them after {seconds(latest)}"
-    elif any(np.isinf(times[worker]) for worker in gone):
-        then = "would never have had them"
+    elif missed := [worker for worker in gone if np.isinf(times[worker])]:
+        then = f"would have had to wait for {named_workers(missed)}, not back when the run ended"
     else:
         then = "would have had them nobody knows when: a worker has sent no block"
     told = (
@@ -129,7 +140,7 @@ def _waiting_table(evidence: Evidence, times: Array, reasons: list[str]) -> Html
     for worker in sorted(slowest):
         extra = times[worker] - evidence.blocks.releasing_time
         if np.isinf(extra):
-            ready, cost = reasons[worker], "all of it"
+            ready, cost = reasons[worker], "who knows"
         else:
             ready, cost = seconds(times[worker]), seconds(extra) if extra > 0 else "nothing"
         rows.append([f"worker {worker}", f"{n_blocks[worker]:,}", ready, cost])

@@ -3,7 +3,7 @@
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -82,15 +82,15 @@ def shard_colour(shard: int) -> str:
     return to_hex(tuple(linear ** (1 / 2.2)))
 
 
-def legend(n_shards: int) -> Html:
-    """The colours of the shards."""
-    if n_shards > _MOST_NAMED:
+def legend(shards: Sequence[int], excluded: Collection[int] = ()) -> Html:
+    """The colours of the shards; those that were left out are named so."""
+    if len(shards) > _MOST_NAMED:
         return note("Every shard has its colour; there are too many to name.")
     items = []
-    for shard in range(n_shards):
+    for shard in shards:
         style = f"background:{shard_colour(shard)}"
         swatch = element("span", class_="swatch", style=style)
-        items.append(joined([swatch, f"shard {shard}"]))
+        items.append(joined([swatch, f"shard {shard}", " (left out)" * (shard in excluded)]))
     return element("div", bullet_list(items), class_="legend")
 
 

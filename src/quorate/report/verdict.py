@@ -7,6 +7,7 @@ from quorate.report.markup import Html, bullet_list, code, element, joined, note
 
 _CLASSES = {"good": "good", "usable": "usable", "do not trust": "bad"}
 _SHOWN = 100  # parameters
+_NAMES = {"ess": "ESS", "r_hat": "R-hat", "p_value": "p-value"}
 
 
 def section(verdict: dict[str, Any] | str | None, folder: str) -> Html:
@@ -18,16 +19,16 @@ def section(verdict: dict[str, Any] | str | None, folder: str) -> Html:
     word = str(verdict.get("verdict", "unknown"))
     badge = element("strong", word, class_=f"badge {_CLASSES.get(word, 'usable')}")
     facts = []
-    if "k_hat" in verdict:
+    if verdict.get("k_hat") is not None:
         facts.append(f"Pareto k̂ {number(verdict['k_hat'], 2)}")
-    if "importance_ess" in verdict:
+    if verdict.get("importance_ess") is not None:
         facts.append(f"{number(verdict['importance_ess'], 3)} effective draws by importance")
     first = element("p", badge, " ", "; ".join(facts))
     advice = verdict.get("advice")
     return joined(
         [
             first,
-            element("p", advice) if advice else "",
+            element("p", _sentence(str(advice))) if advice else "",
             _corrected(verdict.get("raw"), verdict.get("corrected")),
             _shards(verdict.get("shards")),
         ]
@@ -45,7 +46,11 @@ def _corrected(raw: object, corrected: object) -> Html:
         [name, *(_value(_fields(f[name]).get(m, "")) for m in measures for f in (raw, corrected))]
         for name in shared
     ]
-    return joined([element("h3", "Raw and corrected"), table(head, rows)]) if rows else Html()
+    if not rows:
+        return Html()
+    return element(
+        "details", element("summary", "Raw and corrected, side by side"), table(head, rows)
+    )
 
 
 def _shards(shards: object) -> Html:
@@ -53,12 +58,19 @@ def _shards(shards: object) -> Html:
         return Html()
     if not all(isinstance(shard, Mapping) for shard in shards):
         return bullet_list(_value(shard) for shard in shards)
-    columns = [c for c in dict.fromkeys(key for shard in shards for key in shard) if c != "shard"]
+    told = dict.fromkeys(key for shard in shards for key in shard if shard[key] is not None)
+    columns = [column for column in told if column != "shard"]
     rows = [
         [f"shard {shard.get('shard', i)}", *(_value(shard.get(c, "")) for c in columns)]
         for i, shard in enumerate(shards)
     ]
-    return joined([element("h3", "Shards"), table(["", *columns], rows)])
+    return joined(
+        [element("h3", "Shards"), table(["", *(_NAMES.get(c, c) for c in columns)], rows)]
+    )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}".rstrip(".") + "."
 
 
 def _fields(row: object) -> Mapping[str, Any]:
