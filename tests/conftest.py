@@ -16,9 +16,16 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("suite")
 
+LONG = ("test_ray", "test_flights", "test_experiments", "test_chaos", "test_faults", "test_cases")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="seed of all randomness in tests")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first, so that no core waits at the end for another's last one."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
 
 
 @pytest.fixture(scope="session")

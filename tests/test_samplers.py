@@ -120,7 +120,7 @@ def test_gradients_in_numpy_serve_as_those_of_jax(name, seed):
 
 @pytest.mark.parametrize("model", [LogisticInJax, LogisticWithGradient])
 def test_a_state_is_where_the_last_draw_is(model, seed):
-    target = Target(model(20), logistic_rows(12_500, 20), 8)
+    target = Target(model(20), logistic_rows(500, 20), 8)
     draws, state = run(make_sampler("hmc"), target, seed, 20)
     point = state["mean"] + state["lower"] @ state["z"]
     np.testing.assert_allclose(draws[-1], point, rtol=1e-12)
