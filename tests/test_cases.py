@@ -17,7 +17,7 @@ from quorate.streams import ChainStream, Streams
 
 CONSENSUS = [(case, int(k)) for case, known in REFERENCE.items() for k in known["consensus"]]
 N_DRAWS = 6000
-N_DRAWS_OF_NUTS = {("logmesquite", 4): 2500}  # 11 rows for 8 parameters: all shards go to NUTS
+N_DRAWS_OF_NUTS = {("logmesquite", 4): 2000}  # 11 rows for 8 parameters: all shards go to NUTS
 FALSE_FAIL_RATE = 1e-6
 
 
