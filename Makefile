@@ -12,8 +12,9 @@ paper: .venv/.core
 	$(BIN)/quorate reproduce fig3 --out results/paper/fig3
 	$(BIN)/quorate reproduce fig4 --out results/paper/fig4
 
+# Tests start hundreds of workers: none of them should have to compile our modules anew.
 test: .venv/.installed
-	$(BIN)/python -m pytest -n auto --dist loadgroup --seed $(SEED)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadgroup --seed $(SEED)
 
 lint: .venv/.installed
 	$(BIN)/ruff check

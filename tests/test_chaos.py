@@ -63,8 +63,8 @@ class Sitting:
             pids = children_of(self.process.pid)
         except FileNotFoundError:
             return []  # the run is over
-        for pid in pids:
-            if pid not in self.seen:
+        for pid in set(pids) - set(self.seen):
+            with suppress(ProcessLookupError):  # it has gone by itself
                 self.seen[pid] = os.pidfd_open(pid)
         return pids
 
@@ -114,10 +114,13 @@ def signalled(pid, number):
 def garble(pid):
     """Write nonsense into the pipe that a worker sends its frames through."""
     folder = Path(f"/proc/{pid}/fd")
-    with suppress(FileNotFoundError, ProcessLookupError):  # it has gone by itself
+    with suppress(OSError):  # it has gone by itself, or who would read it has
         pipes = {fd.name: str(fd.readlink()) for fd in folder.iterdir()}
-        [its] = {fd for fd, name in pipes.items() if "pipe:" in name and name != pipes["0"]}
-        (folder / its).write_bytes(b"\xfe" * 4096)
+        for fd, name in pipes.items():
+            if "pipe:" in name and name != pipes.get("0"):
+                pipe = os.open(folder / fd, os.O_WRONLY | os.O_NONBLOCK)
+                with os.fdopen(pipe, "wb", buffering=0) as file:
+                    file.write(b"\xfe" * 4096)
 
 
 def blocks_of(run):

@@ -163,7 +163,7 @@ def test_weights_sum_to_one_exactly(rng):
     np.testing.assert_allclose(scheme.global_draws()[FLOOR:], common[0], rtol=1e-8)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_bits_depend_neither_on_blocks_nor_on_who_answered_when(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

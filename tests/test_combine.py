@@ -366,7 +366,7 @@ def test_a_bandwidth_that_has_to_be_raised_is_told_of(rng):
         quorate.combine(shards, "weierstrass", bandwidth=1e-3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rule=st.sampled_from(EVERY_RULE),
     n_shards=st.integers(1, 4),

@@ -105,7 +105,7 @@ fits = st.builds(FitRecord, st.floats(0), st.integers(0), st.integers(0), named)
 parts = st.tuples(st.integers(0, 1), payloads, named, named)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(details, st.lists(st.lists(events | fits | parts, max_size=4), max_size=3))
 def test_what_is_written_comes_back(configuration, batches):
     written, position, states = [], {}, {}

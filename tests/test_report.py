@@ -140,7 +140,7 @@ def test_names_are_text(tmp_path):
         assert page.text.count(name[:20]) >= 3  # table, density, forest
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text())
 def test_whatever_the_text_it_is_read_back(value):
     page = Page(element("p", value, title=value))
@@ -149,7 +149,7 @@ def test_whatever_the_text_it_is_read_back(value):
     text(value).encode()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.text(min_size=1, max_size=24))
 def test_pictures_carry_any_name(name):
     row = {"mean": 0.5, "3%": 0.0, "97%": 1.0}

@@ -120,9 +120,9 @@ def test_gradients_in_numpy_serve_as_those_of_jax(name, seed):
     assert state["divergences"] == 0
 
 
-def test_callbacks_from_other_threads_keep_double_precision(seed):
-    """JAX calls back from threads of its own once shards are large."""
-    target = Target(LogisticWithGradient(20), logistic_rows(12_500, 20), 8)
+@pytest.mark.parametrize("model", [LogisticInJax, LogisticWithGradient])
+def test_a_state_is_where_the_last_draw_is(model, seed):
+    target = Target(model(20), logistic_rows(500, 20), 8)
     draws, state = run(make_sampler("hmc"), target, seed, 20)
     point = state["mean"] + state["lower"] @ state["z"]
     np.testing.assert_allclose(draws[-1], point, rtol=1e-12)

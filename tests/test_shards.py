@@ -93,7 +93,7 @@ def test_strata_are_dealt_at_random(seed):
     assert (np.diff(np.flatnonzero(one == 0)) != 4).any()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(size=sizes, seed=st.integers(0, 99))
 def test_every_row_is_stored_once_and_in_order(tmp_path_factory, size, seed):
     n_rows, n_shards = size
@@ -275,7 +275,7 @@ def test_two_processes_share_the_pages_of_a_shard(tmp_path):
     assert private <= 64
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(where=st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0)), bit=st.integers(0, 7))
 def test_any_bit_of_content_is_seen(tmp_path_factory, where, bit):
     shard, array, byte = where

@@ -60,7 +60,7 @@ def test_the_fitted_rule_does_not_mind_mixed_coordinates(rng):
     np.testing.assert_allclose(again, mixed @ found @ mixed.T, rtol=1e-8, atol=1e-10)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.integers(1, 12),
     st.integers(0, 60),

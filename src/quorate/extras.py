@@ -20,10 +20,7 @@ def is_installed(module: str) -> bool:
 
 
 def jax_in_float64() -> Any:
-    """JAX, with 64-bit numbers switched on for this process: log densities need them.
-
-    JAX's own switch for a block of code holds for one thread, and callbacks run in others.
-    """
+    """JAX, with 64-bit numbers switched on for this process: log densities need them."""
     jax = load("jax", "jax")
     jax.config.update("jax_enable_x64", True)
     return jax

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import CodedArray
@@ -96,8 +95,12 @@ class Block(NamedTuple):
     @property
     def n_floats(self) -> int:
         """Numbers that its scheme has it send; states are not counted, which only restarts need."""
-        arrays = (self.payload, *self.extras.values())
-        return sum(array.size * (1 + np.iscomplexobj(array)) for array in arrays)
+        n = _n_floats(self.payload)
+        return n + sum(map(_n_floats, self.extras.values())) if self.extras else n
+
+
+def _n_floats(array: NDArray[Any]) -> int:
+    return array.size * 2 if array.dtype.kind == "c" else array.size
 
 
 class WorkerJoined(NamedTuple):

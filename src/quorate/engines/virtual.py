@@ -82,14 +82,16 @@ def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Ti
     clock = VirtualClock(cluster, allocation)
     timeline = Timeline()
     handle = coordinator.handle
+    arrived_at, arrived_from = timeline.block_times.append, timeline.block_workers.append
+    arrived_of = timeline.block_shards.append
     heap: list[Entry] = [(0.0, worker, WorkerJoined(worker)) for worker in range(n_workers)]
     heappush(heap, (until, _LAST, DeadlinePassed()))
     while True:
         now, _, event = heappop(heap)
         if isinstance(event, Block):
-            timeline.block_times.append(now)
-            timeline.block_workers.append(event.task.worker)
-            timeline.block_shards.append(event.task.shards)
+            arrived_at(now)
+            arrived_from(event.task.worker)
+            arrived_of(event.task.shards)
         for command in handle(event):
             if isinstance(command, Task):
                 for entry in clock.schedule(command, workers.blocks(command), now):

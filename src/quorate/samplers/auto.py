@@ -38,8 +38,8 @@ class AutoSampler:
         else:
             found.warn_if_poor(
                 "ellipse",
-                "raise `thin`, or let `nuts` take over: it needs `pip install quorate[jax]` and a "
-                "model with gradients",
+                "raise `thin`, or let `nuts` take over: it needs a model with gradients, its own "
+                "or those of JAX (`pip install quorate[jax]`)",
             )
         return {**state, "uses_nuts": np.array(uses_nuts)}
 

@@ -1,4 +1,8 @@
-"""What `nuts` and `hmc` share: a compiled step, whitening, and the state of a chain."""
+"""What `nuts` and `hmc` share: a step, whitening, and the state of a chain.
+
+Steps are compiled by JAX where it can trace the model, and made in numpy where that gives its
+gradients: to call back numpy from compiled code costs more than many a gradient itself.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -10,16 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array
-from quorate.errors import ImproperError, NotANumberError, WrongShapeWarning
+from quorate.errors import BadInputError, ImproperError, NotANumberError, WrongShapeWarning
 from quorate.sampler import State
 from quorate.samplers.base import Base
-from quorate.samplers.jax_density import Owner, arguments_of, density_of, load_jax, owner_of
+from quorate.samplers.jax_density import Owner, arguments_of, density_of, is_traceable, load_jax
 from quorate.samplers.laplace import LaplaceFit, laplace_fit, starting_point
 from quorate.samplers.refinement import refined
+from quorate.samplers.trajectories import Density, Dynamics, Phase, Walk
 from quorate.streams import ChainStream
 from quorate.target import Target
 
-Kernel = Callable[[Any, Any], Any]  # (jax, blackjax) to a step of BlackJAX
+
+class Kernel(NamedTuple):
+    """An algorithm, as BlackJAX has it and in numpy."""
+
+    compiled: Callable[[Any, Any], Any]  # (jax, blackjax) to a step of BlackJAX
+    plain: Callable[[Dynamics, Phase, np.random.Generator], Walk]
 
 
 class Step(NamedTuple):
@@ -36,13 +46,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Stepper:
-    """Steps of one algorithm on one target.
-
-    Parameters
-    ----------
-    kernel
-        Makes (key, state, log density, step size, inverse masses) -> (state, info).
-    """
+    """Steps of one algorithm on one target."""
 
     target: Target
     kernel: Kernel
@@ -50,8 +54,11 @@ class Stepper:
     def start(self, fit: LaplaceFit) -> State:
         """The state of a chain at the mode, with unit masses."""
         z = np.zeros(self.target.dim)
-        begin, _ = _compiled(owner_of(self.target), self.kernel)
-        value, gradient = begin(z, fit.mode, fit.lower, arguments_of(self.target))
+        if is_traceable(self.target):
+            begin, _ = _compiled(Owner.of(self.target), self.kernel)
+            value, gradient = begin(z, fit.mode, fit.lower, arguments_of(self.target))
+        else:
+            value, gradient = _whitened(self.target, fit.mode, fit.lower)(z)
         value = np.asarray(value)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             raise NotANumberError(float(value), fit.mode.tolist())
@@ -71,12 +78,25 @@ class Stepper:
 
     def step(self, state: State, key: NDArray[np.uint32], step_size: float) -> Step:
         """One step from `state`, with the random numbers of `key`."""
-        _, step = _compiled(owner_of(self.target), self.kernel)
+        if not is_traceable(self.target):
+            return self._plain_step(state, key, step_size)
+        _, step = _compiled(Owner.of(self.target), self.kernel)
         chain = {name: state[name] for name in _CHAIN}
         made = step(key, chain, np.float64(step_size), arguments_of(self.target))
         found, (acceptance, divergent, n_gradients) = made
         z, value, gradient, draw = (np.asarray(part) for part in found)
         return Step(z, value, gradient, draw, float(acceptance), bool(divergent), int(n_gradients))
+
+    def _plain_step(self, state: State, key: NDArray[np.uint32], step_size: float) -> Step:
+        mean, lower = state["mean"], state["lower"]
+        density = _whitened(self.target, mean, lower)
+        dynamics = Dynamics(density, step_size, state["inverse_masses"])
+        rng = np.random.Generator(np.random.Philox(key=int(key[0]) + (int(key[1]) << 32)))
+        value, normals = float(state["log_density"]), rng.standard_normal(self.target.dim)
+        start = dynamics.start(state["z"], value, state["gradient"], normals)
+        end, acceptance, is_divergent, n_gradients = self.kernel.plain(dynamics, start, rng)
+        found = (end.z, np.asarray(end.log_density), end.gradient, mean + lower @ end.z)
+        return Step(*found, acceptance, is_divergent, n_gradients)
 
     def draw(
         self, state: State, stream: ChainStream, n: int, thin: int, jitter: float = 0.0
@@ -122,12 +142,29 @@ def _lacks_mode(fit: LaplaceFit) -> bool:
     return bool(np.array_equal(fit.lower, np.eye(len(fit.mode))))
 
 
+def _whitened(target: Target, mean: Array, lower: Array) -> Density:
+    """The log density of z, where x = mean + lower z, with its gradient.
+
+    Where a trajectory has gone too far for the model to follow, the density is 0.
+    """
+
+    def density(z: Array) -> tuple[float, Array]:
+        try:
+            with np.errstate(all="ignore"):
+                value, gradient = target.log_density_and_gradient(mean + lower @ z)
+        except BadInputError:
+            return -np.inf, np.zeros(target.dim)
+        return float(value), gradient @ lower
+
+    return density
+
+
 @lru_cache(maxsize=64)
 def _compiled(owner: Owner, kernel: Kernel) -> tuple[Any, Any]:
     """The log density with its gradient, and a step, both compiled once for each shape."""
     jax, blackjax = load_jax()
     density = density_of(owner)
-    make_step = kernel(jax, blackjax)
+    make_step = kernel.compiled(jax, blackjax)
 
     def begin(z: Any, mean: Any, lower: Any, arguments: dict[str, Any]) -> Any:
         return jax.value_and_grad(lambda w: density(mean + lower @ w, arguments))(z)

@@ -1,10 +1,11 @@
-"""Hamiltonian Monte Carlo (Duane et al. 1987) of BlackJAX: a few leapfrog steps, whitened.
+"""Hamiltonian Monte Carlo (Duane et al. 1987): a few leapfrog steps, whitened.
 
 In coordinates in which a nearly Gaussian subposterior is a standard normal, a quarter of a turn
 leads to a point independent of the last one: the best there is, per draw, for second moments too.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import pi
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 from quorate._types import Array
 from quorate.errors import require
 from quorate.sampler import Determinism, State
+from quorate.samplers import trajectories
 from quorate.samplers.adaptation import StepSize
-from quorate.samplers.hamiltonian import Stepper, moved, whitening
+from quorate.samplers.hamiltonian import Kernel, Stepper, moved, whitening
 from quorate.samplers.jax_density import require_gradients
 from quorate.samplers.nuts import warn_of_divergences
 from quorate.streams import ChainStream
@@ -51,7 +53,7 @@ class HmcSampler:
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         require_gradients(target, self.name)
         longest = pi / 2 / self.n_leapfrog
-        stepper = Stepper(target, _kernel)
+        stepper = Stepper(target, _KERNEL)
         state, size = stepper.start(whitening(target)), StepSize.starting_at(longest, longest)
         for key in stream.for_warm_up().keys(0, _WARM_UP):
             made = stepper.step(state, key, size.current)
@@ -67,11 +69,14 @@ class HmcSampler:
     def draw(
         self, target: Target, state: State, stream: ChainStream, n: int
     ) -> tuple[Array, State]:
-        draws, after = Stepper(target, _kernel).draw(state, stream, n, self.thin, _JITTER)
+        draws, after = Stepper(target, _KERNEL).draw(state, stream, n, self.thin, _JITTER)
         warn_of_divergences(state, after, n * self.thin)
         return draws, after
 
 
-def _kernel(jax: Any, blackjax: Any) -> Any:
+def _compiled(jax: Any, blackjax: Any) -> Any:
     step = blackjax.mcmc.hmc.build_kernel()
     return lambda *arguments: step(*arguments, HmcSampler.n_leapfrog)
+
+
+_KERNEL = Kernel(_compiled, partial(trajectories.hmc, n_leapfrog=HmcSampler.n_leapfrog))

@@ -1,4 +1,4 @@
-"""The No-U-Turn sampler (Hoffman & Gelman 2014) of BlackJAX, for what `ellipse` cannot serve.
+"""The No-U-Turn sampler (Hoffman & Gelman 2014), for what `ellipse` cannot serve.
 
 It moves in coordinates whitened by the Laplace fit, so that correlations known beforehand need not
 be learnt; masses and step size are adapted in warm-up as Stan does.
@@ -13,8 +13,9 @@ import numpy as np
 from quorate._types import Array
 from quorate.errors import DivergenceWarning, require
 from quorate.sampler import Determinism, State
+from quorate.samplers import trajectories
 from quorate.samplers.adaptation import StepSize, inverse_masses, window_ends
-from quorate.samplers.hamiltonian import Stepper, moved, whitening
+from quorate.samplers.hamiltonian import Kernel, Stepper, moved, whitening
 from quorate.samplers.jax_density import require_gradients
 from quorate.streams import ChainStream
 from quorate.target import Target
@@ -49,7 +50,7 @@ class NutsSampler:
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         require_gradients(target, self.name)
-        state = self._adapted(Stepper(target, _kernel), stream.for_warm_up())
+        state = self._adapted(Stepper(target, _KERNEL), stream.for_warm_up())
         return {**state, "divergences": np.array(0), "evaluations": np.array(0)}
 
     def _adapted(self, stepper: Stepper, stream: ChainStream) -> State:
@@ -69,7 +70,7 @@ class NutsSampler:
     def draw(
         self, target: Target, state: State, stream: ChainStream, n: int
     ) -> tuple[Array, State]:
-        draws, after = Stepper(target, _kernel).draw(state, stream, n, self.thin)
+        draws, after = Stepper(target, _KERNEL).draw(state, stream, n, self.thin)
         warn_of_divergences(state, after, n * self.thin)
         return draws, after
 
@@ -86,5 +87,8 @@ def warn_of_divergences(before: State, after: State, n_steps: int) -> None:
         )
 
 
-def _kernel(jax: Any, blackjax: Any) -> Any:
+def _compiled(jax: Any, blackjax: Any) -> Any:
     return blackjax.mcmc.nuts.build_kernel()
+
+
+_KERNEL = Kernel(_compiled, trajectories.nuts)

@@ -50,6 +50,26 @@ class SendCoded:
         return [self.code.pack(np.zeros(dim)).shape]
 
 
+class _Answers:
+    """Answers to one draw: from whom, what, and how many each cell lacks at least."""
+
+    __slots__ = ("missing", "n_cells_missing", "payloads", "workers")
+
+    def __init__(self, needed: Sequence[int]) -> None:
+        self.workers: list[int] = []
+        self.payloads: list[CodedArray] = []
+        self.missing = list(needed)
+        self.n_cells_missing = len(needed)  # cells that lack any
+
+    def add(self, worker: int, cell: int, payload: CodedArray) -> None:
+        """One more."""
+        self.workers.append(worker)
+        self.payloads.append(payload)
+        self.missing[cell] -= 1
+        if not self.missing[cell]:
+            self.n_cells_missing -= 1
+
+
 class CodedCMC:
     """Algorithm 3.
 
@@ -78,11 +98,8 @@ class CodedCMC:
         self.worker_side = SendCoded(code, cov_ridge)
         self.n_complete = 0
         self._n_answers_received = self._n_answers_used = 0
-        self._answers: list[list[int]] = []  # to each draw: from whom, until it can be decoded
-        self._payloads: list[list[CodedArray]] = []  # likewise: what they sent
+        self._answers: list[_Answers] = []  # to each draw, until it can be decoded
         self._decoded: list[CodedArray] = []
-        self._missing: list[list[int]] = []  # for each draw, answers each cell lacks at least
-        self._n_cells_missing: list[int] = []  # for each draw, cells that lack any
         members = [range(code.n_workers)[workers] for workers, _ in code.cells]
         self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
         self._needed = [cell.needed for _, cell in code.cells]
@@ -115,17 +132,10 @@ class CodedCMC:
             if draw < self.n_complete:
                 continue
             if draw == len(self._answers):
-                self._answers.append([])
-                self._payloads.append([])
-                self._missing.append(self._needed.copy())
-                self._n_cells_missing.append(len(self._needed))
-            self._answers[draw].append(worker)
-            self._payloads[draw].append(block.payload[draw - first : draw - first + 1])
-            missing = self._missing[draw]
-            missing[cell] -= 1
-            if not missing[cell]:
-                self._n_cells_missing[draw] -= 1
-            if not self._n_cells_missing[draw] and self.code.decodable(self._answers[draw]):
+                self._answers.append(_Answers(self._needed))
+            answers = self._answers[draw]
+            answers.add(worker, cell, block.payload[draw - first : draw - first + 1])
+            if not answers.n_cells_missing and self.code.decodable(answers.workers):
                 self.n_complete = draw + 1
         return self.n_complete
 
@@ -134,7 +144,7 @@ class CodedCMC:
 
     def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
         last = n_draws - 1
-        answered = self._answers[last] if last < len(self._answers) else []
+        answered = self._answers[last].workers if last < len(self._answers) else []
         reached = n_draws <= self.n_complete
         return reached or self.code.decodable({*alive, *answered})
 
@@ -148,10 +158,10 @@ class CodedCMC:
 
     def _decode_next(self) -> None:
         draw = len(self._decoded)
-        workers = self._answers[draw]
+        workers, payloads = self._answers[draw].workers, self._answers[draw].payloads
         vector = self.code.decoding_vector(workers)[workers]
-        self._decoded.append(vector @ np.concatenate(self._payloads[draw]))
-        self._payloads[draw].clear()
+        self._decoded.append(vector @ np.concatenate(payloads))
+        payloads.clear()
         self._n_answers_used += int(np.count_nonzero(vector))
 
     def exclude(self, n_draws: int, alive: Collection[int]) -> int:
