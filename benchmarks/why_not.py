@@ -241,7 +241,9 @@ def stan_run(data: Path, kind: str, steps: tuple[int, int], threads: int) -> dic
 def main() -> None:
     """All of it."""
     model, rows = regression()
+    start = now()
     fit = laplace_fit(Target(model, rows, 1))
+    fitting = now() - start
     few = grouped(rows)
     print(
         f"{len(rows['y']):,} flights, {model.dim} coefficients; {len(few['y']):,} rows that differ"
@@ -251,6 +253,11 @@ def main() -> None:
     print(f"{'NUTS, equal rows once':44} {cost}  to {WANTED:,} effective draws")
     cost, draws = ours(model, rows)
     show("quorate, 2 processes", cost, truth.error_of(draws))
+    sds = np.sqrt(np.diag(fit.cov))
+    show("Laplace", fitting, truth.error(fit.mode, sds))
+    narrow = 1 / np.sqrt(np.diag(np.linalg.inv(fit.cov))) / sds
+    print(f"sds of a mean field at its optimum: {narrow.min():.2f} to {narrow.max():.2f}", end="")
+    print(f" of what they should be, median {np.median(narrow):.2f}")
     advi(few, fit, truth)
     stochastic_gradients(rows, fit, truth)
     stan(few, fit, truth)
