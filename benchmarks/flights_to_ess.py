@@ -72,8 +72,8 @@ def least_ess(draws: np.ndarray) -> float:
     return float(np.min(bulk_ess(draws[None])))
 
 
-def ours(model: Any, rows: dict[str, np.ndarray]) -> Cost:
-    """Two processes until there are enough; cutting rows into shards is counted."""
+def ours(model: Any, rows: dict[str, np.ndarray]) -> tuple[Cost, np.ndarray]:
+    """Two processes until there are enough, and draws; cutting rows into shards is counted."""
     start = now()
     options = {"redundancy": 1, "draws": 10**6, "target_ess": WANTED, "sampler": "ellipse"}
     options |= {"check": False, "progress": False}
@@ -84,19 +84,32 @@ def ours(model: Any, rows: dict[str, np.ndarray]) -> Cost:
     print(
         f"  quorate, ellipse, 2 processes      {spent}   ESS {ess:,.0f} of {result.n_draws} draws"
     )
-    return spent
+    return spent, result.unconstrained
+
+
+def program(X: Any, y: Any, n: Any = None) -> None:  # noqa: N803
+    """The model for NumPyro; where `n` says how many rows each row stands for, `y` is their sum."""
+    import jax
+    import numpyro
+
+    wide = numpyro.distributions.Normal(0.0, 2.5).expand([X.shape[1]]).to_event(1)
+    eta = X @ numpyro.sample("beta", wide)
+    if n is None:
+        numpyro.sample("y", numpyro.distributions.BernoulliLogits(eta), obs=y)
+    else:
+        numpyro.factor("y", y @ eta - n @ jax.nn.softplus(eta))
 
 
 @dataclass
 class Chain:
-    """NumPyro's NUTS on all rows, with what it has cost so far."""
+    """NumPyro's NUTS, with what it has cost so far."""
 
     sampler: Any
     rows: dict[str, np.ndarray]
     compiling: float = 0.0
 
     @classmethod
-    def on(cls, rows: dict[str, np.ndarray], fit: LaplaceFit) -> "Chain":
+    def on(cls, rows: dict[str, np.ndarray], fit: LaplaceFit, n_draws: int = BLOCK) -> "Chain":
         """A chain at the mode that knows the curvature there."""
         import jax
         import numpyro
@@ -104,15 +117,10 @@ class Chain:
 
         numpyro.enable_x64()
 
-        def program(X: Any, y: Any) -> None:  # noqa: N803
-            wide = numpyro.distributions.Normal(0.0, 2.5).expand([X.shape[1]]).to_event(1)
-            beta = numpyro.sample("beta", wide)
-            numpyro.sample("y", numpyro.distributions.BernoulliLogits(X @ beta), obs=y)
-
         start = init_to_value(values={"beta": fit.mode})
         known = {"inverse_mass_matrix": fit.cov, "adapt_mass_matrix": False}
         kernel = NUTS(program, init_strategy=start, dense_mass=True, **known)
-        sampler = MCMC(kernel, num_warmup=N_WARM_UP, num_samples=BLOCK, progress_bar=False)
+        sampler = MCMC(kernel, num_warmup=N_WARM_UP, num_samples=n_draws, progress_bar=False)
         chain = cls(sampler, rows)
         jax.monitoring.register_event_duration_secs_listener(chain.listen)
         return chain
@@ -132,8 +140,8 @@ class Chain:
         return now() - start
 
 
-def theirs(rows: dict[str, np.ndarray], fit: LaplaceFit) -> Cost:
-    """NUTS until there are enough, or its time is up; without what was compiled."""
+def theirs(rows: dict[str, np.ndarray], fit: LaplaceFit) -> tuple[Cost, np.ndarray]:
+    """NUTS until there are enough, or its time is up, without what was compiled; and its draws."""
     chain = Chain.on(rows, fit)
     warm_up = chain.steps(chain.sampler.warmup)
     drawing, blocks = Cost(0.0, 0.0), []
@@ -153,7 +161,7 @@ def theirs(rows: dict[str, np.ndarray], fit: LaplaceFit) -> Cost:
     said = "" if ess >= WANTED else f"   drawing extrapolated, {WANTED / ess:.1f} times as long"
     print(f"  NUTS to {WANTED:,}, compiling counted     {total}{said}")
     print(f"  NUTS to {WANTED:,}, not counted           {total - compiled}")
-    return total - compiled
+    return total - compiled, np.concatenate(blocks)
 
 
 def overhead(model: Any, rows: dict[str, np.ndarray]) -> float:
@@ -174,17 +182,22 @@ def overhead(model: Any, rows: dict[str, np.ndarray]) -> float:
     return coordinator / workers
 
 
-def main() -> None:
-    """All of it."""
+def regression() -> tuple[Any, dict[str, np.ndarray]]:
+    """The model and all its rows."""
     table = flights()
     encoding = design(FORMULA, table)
     rows = {name: array.copy() for name, array in encoding.arrays(table).items()}
-    model = logistic(encoding.names)
     for array in rows.values():
         array.flags.writeable = False  # what is worked out from them once is then kept
-    print(f"{len(table):,} flights, {model.dim} coefficients: until each has ESS {WANTED:,}")
+    return logistic(encoding.names), rows
+
+
+def main() -> None:
+    """All of it."""
+    model, rows = regression()
+    print(f"{len(rows['y']):,} flights, {model.dim} coefficients: until each has ESS {WANTED:,}")
     print("                                         wall s    CPU s")
-    mine, nuts = ours(model, rows), theirs(rows, laplace_fit(Target(model, rows, 1)))
+    (mine, _), (nuts, _) = ours(model, rows), theirs(rows, laplace_fit(Target(model, rows, 1)))
     clock, work = nuts.wall / mine.wall, nuts.cpu / mine.cpu
     print(f"  times as long for NUTS, compiling not counted: wall {clock:.1f}, CPU {work:.1f}")
     overhead(model, rows)

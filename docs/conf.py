@@ -2,13 +2,38 @@
 
 from importlib import metadata
 
+from docutils import nodes
+from latex2mathml.converter import convert
+
 project = "quorate"
 author = "The quorate authors"
 copyright = "2026, the quorate authors"  # noqa: A001
 release = metadata.version("quorate")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 autodoc_typehints = "none"
+myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {"show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
 html_title = "quorate"
+
+
+def inline_math(page, node):
+    """MathML, which browsers show without scripts."""
+    page.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def displayed_math(page, node):
+    """The same on a line of its own, with its number if it has one."""
+    number = f"<span>({node['number']})</span>" if node["number"] else ""
+    formula = f'<div style="margin: auto">{convert(node.astext(), display="block")}</div>'
+    style = "display: flex; align-items: center; overflow: auto hidden; padding: 0.5em 0"
+    page.body.append(page.starttag(node, "div", style=style) + formula + number + "</div>\n")
+    raise nodes.SkipNode
+
+
+def setup(app):
+    """Formulas are turned into MathML when pages are built."""
+    app.add_html_math_renderer("mathml", (inline_math, None), (displayed_math, None))
