@@ -15,6 +15,7 @@ from quorate.combine.consensus import consensus_weights, merge
 from quorate.models import logistic
 from quorate.moments import Moments
 from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.modes import other_modes
 from quorate.streams import Streams
 from quorate.subposterior import ROWS, gaussian_mean_model
 from quorate.target import Target, log_densities
@@ -31,6 +32,7 @@ class Case:
     targets: list[Target]
     chains: list[list[np.ndarray]]
     truth: np.ndarray | None = None  # posterior mean, where a grid gives it
+    is_searched: bool = False  # for other modes, as warm-up does
 
     def merged(self) -> np.ndarray:
         draws = np.stack([np.concatenate(chains) for chains in self.chains], axis=1)
@@ -39,7 +41,10 @@ class Case:
 
     def verdict(self, seed: int = 1, n_points: int = N_POINTS) -> Verdict:
         """As a run would give it, without processes."""
-        shards = [ShardChains(chains) for chains in self.chains]
+        shards = [
+            ShardChains(chains, other_modes=_other_modes(target) if self.is_searched else ())
+            for target, chains in zip(self.targets, self.chains, strict=True)
+        ]
         question = Question(self.targets[0].model, self.merged(), shards, len(shards))
         points = question.proposal().points(Streams(seed), n_points)
         values = np.stack([log_densities(target, points) for target in self.targets])
@@ -133,6 +138,14 @@ def two_modes_stuck(seed):
     return two_modes(seed, stuck=True)
 
 
+def two_modes_unseen(seed, is_searched=True):
+    """The same, and all chains began in one of them: nothing in any draw tells of the other."""
+    case = two_modes(seed)
+    case.chains = [[np.abs(x) for x in chains] for chains in case.chains]
+    case.is_searched = is_searched
+    return case
+
+
 def banana(seed):
     """z ~ N(θ₁ + θ₂², 1): only the prior tells one from the other."""
     rng = np.random.default_rng(seed)
@@ -169,6 +182,10 @@ def _on_a_grid(model, shards, rng, grid, step):
     return Case(targets, chains, weights @ grid / weights.sum())
 
 
+def _other_modes(target):
+    return other_modes(target, laplace_fit(target)).get("other_modes", ())
+
+
 def _chosen(log_density, rng, n):
     weights = np.exp(log_density - log_density.max())
     return rng.choice(len(weights), n, p=weights / weights.sum())
@@ -195,6 +212,7 @@ GOOD = {
 FAILURES = {
     "two modes": two_modes,
     "two modes, stuck": two_modes_stuck,
+    "two modes, unseen": two_modes_unseen,
     "banana": banana,
     "skewed": skewed,
     "mislabelled": mislabelled,

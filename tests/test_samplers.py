@@ -25,6 +25,7 @@ from quorate.samplers.efficiency import LEAST_ESS
 from quorate.samplers.ellipse import EllipseSampler, efficiency
 from quorate.samplers.exact import ExactSampler
 from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.modes import other_modes
 from quorate.samplers.random_walk import RandomWalkSampler
 from quorate.streams import ChainStream, Streams
 from quorate.subposterior import GaussianSubposteriors
@@ -282,6 +283,19 @@ def test_fit_leaves_a_saddle_that_falls_again_within_its_scale():
     two_hills = Density(2, lambda x: x[0] ** 2 / 10 - x[0] ** 4 - x[1] ** 2)
     mode = laplace_fit(Target(two_hills, {}, 1)).mode
     np.testing.assert_allclose(np.abs(mode), [0.05**0.5, 0], atol=0.05)
+
+
+def test_searches_from_elsewhere_find_other_modes():
+    hills = Density(2, lambda x: np.logaddexp(*(-8 * np.sum((x - c) ** 2) for c in (-2.0, 3.0))))
+    target = Target(hills, {}, 1)
+    fit = laplace_fit(target)
+    found = other_modes(target, fit)["other_modes"]
+    np.testing.assert_allclose(sorted([fit.mode[0], *found[:, 0]]), [-2, 3], atol=0.02)
+
+
+@pytest.mark.parametrize("target", [gaussian(MEAN, COV), log_gamma(np.array([0.3, 1.0, 9.0]))])
+def test_searches_find_nothing_where_there_is_one_mode(target):
+    assert other_modes(target, laplace_fit(target)) == {}
 
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-5, 1e-6])

@@ -181,6 +181,12 @@ def test_a_merge_is_not_condemned_for_one_parameter_of_many(n_off, word, seed):
     assert ("corrected()" in verdict.advice) == (n_off > 0)
 
 
+def test_a_mode_that_no_chain_has_seen_is_found_by_searching(seed):
+    assert "another mode" in planted.two_modes_unseen(seed).verdict(seed).advice
+    unsearched = planted.two_modes_unseen(seed, is_searched=False).verdict(seed)
+    assert unsearched.verdict == "good"  # what draws alone would say
+
+
 def test_the_mislabelled_shard_is_named(seed):
     verdict = planted.mislabelled(seed).verdict()
     assert verdict.shards[0].disagrees

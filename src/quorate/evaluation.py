@@ -76,6 +76,7 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
     chains: list[dict[object, list[Array]]] = [{} for _ in range(n_shards)]
     divergences: dict[int, int] = {}
     fits: dict[int, Fit | None] = {}
+    modes: dict[int, Array] = {}
     faults = [0] * n_shards
     with JournalReader(folder) as reader:
         for record in reader.records():
@@ -89,6 +90,8 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
             for shard in key.shards:
                 found = _state_of(shard, state or {})
                 fits.setdefault(shard, fit_of(found))
+                if "other_modes" in found:
+                    modes[shard] = found["other_modes"]
                 if _DIVERGENCES in found:
                     divergences[shard] = divergences.get(shard, 0) + int(found[_DIVERGENCES])
     return [
@@ -97,6 +100,7 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
             fits.get(shard),
             divergences.get(shard),
             faults[shard],
+            modes.get(shard, ()),
         )
         for shard in range(n_shards)
     ]

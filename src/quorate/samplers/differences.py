@@ -11,7 +11,7 @@ from math import inf, isfinite, isnan
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import NotANumberError
+from quorate.errors import BadInputError, NotANumberError
 from quorate.target import Target
 
 Density = Callable[[Array], float]
@@ -38,6 +38,18 @@ def checked_density(target: Target) -> Density:
         return value
 
     return density
+
+
+def forgiving(density: Density) -> Density:
+    """-inf where the log density overflows: that far out there is nothing."""
+
+    def at(x: Array) -> float:
+        try:
+            return density(x)
+        except (BadInputError, NotANumberError):
+            return -inf
+
+    return at
 
 
 def gradient_of(target: Target, density: Density, scales: Array) -> Gradient:

@@ -23,6 +23,7 @@ from quorate.samplers.base import Base, snapped
 from quorate.samplers.differences import Density, checked_density
 from quorate.samplers.efficiency import Efficiency
 from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.modes import other_modes
 from quorate.samplers.refinement import refined
 from quorate.streams import ChainStream
 from quorate.target import Target
@@ -59,7 +60,8 @@ class EllipseSampler:
         require(0 < self.degrees < inf, "degrees", self.degrees, "use a number above 0, such as 5")
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
-        base = Base.around(laplace_fit(target))
+        fit = laplace_fit(target)
+        base = Base.around(fit)
         z = np.zeros(target.dim)
         start = {
             "index": np.array(0),
@@ -82,6 +84,7 @@ class EllipseSampler:
         return {
             **state,
             **refined(target, base),
+            **other_modes(target, fit),
             "index": np.array(0),
             "evaluations": np.array(0),
             "pilot_evaluations_per_draw": np.array(found.evaluations_per_draw),

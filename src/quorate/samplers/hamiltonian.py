@@ -19,6 +19,7 @@ from quorate.sampler import State
 from quorate.samplers.base import Base
 from quorate.samplers.jax_density import Owner, arguments_of, density_of, is_traceable, load_jax
 from quorate.samplers.laplace import LaplaceFit, laplace_fit, starting_point
+from quorate.samplers.modes import other_modes
 from quorate.samplers.refinement import refined
 from quorate.samplers.trajectories import Density, Dynamics, Phase, Walk
 from quorate.streams import ChainStream
@@ -62,6 +63,9 @@ class Stepper:
         value = np.asarray(value)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             raise NotANumberError(float(value), fit.mode.tolist())
+        known: State = {}
+        if not _lacks_mode(fit):
+            known = {**refined(self.target, Base.around(fit)), **other_modes(self.target, fit)}
         return {
             "index": np.array(0),
             "z": z,
@@ -73,7 +77,7 @@ class Stepper:
             "inverse_masses": np.ones(self.target.dim),
             "divergences": np.array(0),
             "evaluations": np.array(0),
-            **({} if _lacks_mode(fit) else refined(self.target, Base.around(fit))),
+            **known,
         }
 
     def step(self, state: State, key: NDArray[np.uint32], step_size: float) -> Step:

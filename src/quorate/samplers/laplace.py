@@ -27,7 +27,7 @@ _MAX_STEPS = 150
 _CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
 _FLAT = 1e-13  # curvature, where 1 is that of the scale, below which a direction is flat
 _RISE = 1e-5  # of the log density, along a weak direction, that is worth a step off a saddle
-_FAR = 30.0  # standard deviations at which the density must have fallen…
+_FAR = (30.0, 90.0)  # standard deviations at one of which the density must have fallen…
 _FALL = 2.0  # …by this much, as even a Cauchy density has
 _MANY = 64  # dimensions from which quasi-Newton steps come first
 
@@ -216,8 +216,8 @@ def _fit(target: Target, density: Density, place: _Place, bends: Array) -> Lapla
     travelled = (place.x - target.model.initial()) / place.scales
     for vector in (*vectors.T, travelled):
         bend = vector @ bends @ vector
-        reach = place.scales * vector * (_FAR / np.sqrt(bend or 1.0))
-        if reach.any() and not all(_falls(density, place, sign * reach) for sign in (-1, 1)):
+        sd = place.scales * vector / np.sqrt(bend or 1.0)
+        if sd.any() and not (_falls(density, place, sd) and _falls(density, place, -sd)):
             raise ImproperError(
                 "the log density does not fall far from its mode",
                 _named(target, vector),
@@ -236,9 +236,10 @@ def _edge(along: str, received: float) -> BadInputError:
     )
 
 
-def _falls(density: Density, place: _Place, reach: Array) -> bool:
+def _falls(density: Density, place: _Place, sd: Array) -> bool:
+    """Whether it does far along `sd`; it may be another mode that is met there first."""
     try:
-        return density(place.x + reach) < place.value - _FALL
+        return any(density(place.x + far * sd) < place.value - _FALL for far in _FAR)
     except NotANumberError:  # overflow so far out says nothing against the mode
         return True
 

@@ -14,7 +14,7 @@ same for everyone, and what is found is rounded as a chain's base is.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf, log
+from math import log
 
 import numpy as np
 from scipy.special import gammaincinv, ndtri
@@ -24,7 +24,7 @@ from quorate.combine.weights import shrink_to_fit
 from quorate.errors import BadInputError, NotANumberError
 from quorate.sampler import State
 from quorate.samplers.base import Base
-from quorate.samplers.differences import Density, checked_density, gradient_of
+from quorate.samplers.differences import Density, checked_density, forgiving, gradient_of
 from quorate.samplers.laplace import LaplaceFit
 from quorate.target import Target
 
@@ -46,7 +46,7 @@ def refined(target: Target, base: Base) -> State:
     """`fit_covariance` and `fit_noise` for a state; nothing where the curvature is kept."""
     if target.dim > _MOST_DIMENSIONS:
         return {}
-    density = _forgiving(checked_density(target))
+    density = forgiving(checked_density(target))
     ridges = _Ridges(target, density, base)
     if ridges.are_gaussian:
         return {}
@@ -56,18 +56,6 @@ def refined(target: Target, base: Base) -> State:
     rounded = Base.around(LaplaceFit(found.mean, _lower(found.shrunk(base))))
     noise = max(round(found.noise() / _GRID) * _GRID, 1.0)
     return {"fit_covariance": rounded.covariance, "fit_noise": np.array(noise)}
-
-
-def _forgiving(density: Density) -> Density:
-    """-inf where the log density overflows: that far out there is nothing."""
-
-    def forgiving(x: Array) -> float:
-        try:
-            return density(x)
-        except (BadInputError, NotANumberError):
-            return -inf
-
-    return forgiving
 
 
 class _Ridges:

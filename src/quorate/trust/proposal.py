@@ -1,8 +1,8 @@
 """Where the posterior is looked at: a mixture of t distributions whose density is known exactly.
 
-Most points lie around the merge. A share of them lies where each shard has its own draws, and
-another is spread widely around the merge, so that mass which the merge knows nothing of shows as
-large weights ("defensive" importance sampling, Hesterberg 1995).
+Most points lie around the merge. A share of them lies where each shard has its own draws or another
+mode, and another is spread widely around the merge, so that mass which the merge knows nothing of
+shows as large weights ("defensive" importance sampling, Hesterberg 1995).
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Proposal:
     def around(
         cls, mean: Array, cov: Array, shards: Sequence[tuple[Array, Array]], n_shards: int
     ) -> "Proposal":
-        """Around a mean and a covariance, and those of the shards that are known.
+        """Around a mean and a covariance, and places and covariances known from shards.
 
         The wide part has n_shards times the covariance: that of a shard, where all are alike.
         """

@@ -53,13 +53,15 @@ class ShardFinding:
 class ShardChains:
     """All draws of one shard by chain, (n, d) each, with what happened on the way.
 
-    `fit` is what warm-up found of the shard, if anything.
+    `fit` is what warm-up found of the shard, if anything, and `other_modes` (m, d) where else its
+    density has a mode.
     """
 
     chains: Sequence[Array]
     fit: Fit | None = None
     divergences: int | None = None
     faults: int = 0
+    other_modes: Sequence[Array] | Array = ()
 
     @property
     def moments(self) -> Moments | None:

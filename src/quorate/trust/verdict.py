@@ -148,8 +148,8 @@ class Question:
 
         Covariances are shrunk, so that this is the merge without the noise of its weights, and k̂
         speaks of the assumption; how far off the merged draws are is told by their moments. Without
-        draws of shards it is around the merged draws. Raises `SingularCovarianceError` where there
-        are too few to say.
+        draws of shards it is around the merged draws. Other modes of shards are looked at too.
+        Raises `SingularCovarianceError` where there are too few draws to say.
         """
         if len(self.merged) <= 2 * self.model.dim + 8:
             raise SingularCovarianceError
@@ -157,15 +157,24 @@ class Question:
         known = [of for of in moments if of is not None]
         if len(known) < self.n_shards:
             merged = Moments.of(self.merged)
-            return Proposal.around(merged.mean, merged.covariance(), [], self.n_shards)
+            cov = merged.covariance()
+            elsewhere = self._elsewhere([cov * self.n_shards] * len(self.shards))
+            return Proposal.around(merged.mean, cov, elsewhere, self.n_shards)
         covs = shrunk_covariances(known, [shard.fit for shard in self.shards])
         means = np.stack([of.mean for of in known])
         weights = consensus_weights(covs)
         cov = weights[0] @ covs[0]  # W_s C_s is the same for all: (Σ C⁻¹)⁻¹
         mean = np.einsum("sij,sj->i", weights, means)
-        return Proposal.around(
-            mean, (cov + cov.T) / 2, list(zip(means, covs, strict=True)), self.n_shards
-        )
+        places = [*zip(means, covs, strict=True), *self._elsewhere(covs)]
+        return Proposal.around(mean, (cov + cov.T) / 2, places, self.n_shards)
+
+    def _elsewhere(self, covs: Sequence[Array] | Array) -> list[tuple[Array, Array]]:
+        """Other modes of the shards, as wide as the shards themselves."""
+        return [
+            (mode, cov)
+            for shard, cov in zip(self.shards, covs, strict=True)
+            for mode in shard.other_modes
+        ]
 
     def answer(self, points: Array, log_densities: Array) -> Verdict:
         """The verdict, from log densities of all shards, (n_shards, n), at the first points."""
@@ -180,6 +189,8 @@ class Question:
             *_of_moments(weighted, self.merged, self.model.names),
         ]
         word = max((r.word for r in reasons), key=_badness, default=GOOD)
+        if word != GOOD:
+            reasons += _of_modes(self.shards, word)
         return Verdict(
             verdict=word,
             k_hat=weighted.k_hat,
@@ -239,6 +250,18 @@ def _off(
         by = f"{size:.1f} posterior sds" if what == "mean" else f"a factor of {np.exp(size):.1f}"
         why = f"the merged {what} of {listed} is off by {by}"
         yield Reason(_grade(overall, limits), why, _WEIGH)
+
+
+def _of_modes(shards: Sequence[ShardChains], word: Word) -> Iterator[Reason]:
+    """That there are several may be why a merge is bad."""
+    several = [s for s, shard in enumerate(shards) if len(shard.other_modes)]
+    if several:
+        yield Reason(
+            word,
+            f"{named_shards(several)} {'has' if len(several) == 1 else 'have'} another mode than "
+            "the one drawn from",
+            "let the model have one mode, as by an order of its components",
+        )
 
 
 def _of_shards(findings: Sequence[ShardFinding]) -> Iterator[Reason]:

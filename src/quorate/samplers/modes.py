@@ -1,0 +1,91 @@
+"""Other modes of a subposterior than the one its chain starts in, by searches from elsewhere.
+
+A chain may never leave the mode it was started in, and nothing in its draws says so then. What is
+found serves the verdict, which looks at the posterior there; it never decides what is drawn.
+"""
+
+from collections.abc import Iterator
+from math import inf
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from quorate._types import Array
+from quorate.sampler import State
+from quorate.samplers.differences import checked_density, forgiving, gradient_of
+from quorate.samplers.laplace import LaplaceFit
+from quorate.target import Target
+
+_STARTS = 2  # besides the mirror image of the mode, behind the model's own start
+_SPREAD = 4.0  # of these around that start: unconstrained coordinates are mostly of size 1
+_STEPS = 40  # of a search
+_MOST_DIMENSIONS = 16  # without gradients
+_APART = 4.0  # standard deviations between modes, at least
+_LOWER = 10.0  # log density that another mode may be below the first…
+_VALLEY = 2.0  # …and that the way between is below both
+
+
+def other_modes(target: Target, fit: LaplaceFit) -> State:
+    """`other_modes` (m, d) for a state; nothing where none is found."""
+    if target.dim > _MOST_DIMENSIONS and not target.has_gradient:
+        return {}
+    search = _Search(target, fit)
+    found: list[Array] = []
+    for start in _starts(target, fit):
+        top = search.climbed(start)
+        if top is not None and all(search.are_apart(top, known) for known in (fit.mode, *found)):
+            found.append(top)
+    return {"other_modes": np.stack(found)} if found else {}
+
+
+def _starts(target: Target, fit: LaplaceFit) -> Iterator[Array]:
+    own = np.array(target.model.initial(), dtype=np.float64)
+    yield 2 * own - fit.mode
+    for z in np.random.default_rng(0).standard_normal((_STARTS, target.dim)):
+        yield own + _SPREAD * z
+
+
+class _Search:
+    """Climbs in coordinates in which the first mode is at 0, with standard deviations of 1."""
+
+    def __init__(self, target: Target, fit: LaplaceFit) -> None:
+        self.fit = fit
+        self.density = forgiving(checked_density(target))
+        self.gradient = gradient_of(target, self.density, np.sqrt(np.diag(fit.cov)))
+        self.height = self.density(fit.mode)
+
+    def climbed(self, start: Array) -> Array | None:
+        """Where the way up from `start` ends; None where that is no mode that counts."""
+        from scipy.optimize import minimize  # takes long to import
+
+        if self.density(start) == -inf:
+            return None
+        with np.errstate(all="ignore"):
+            z = minimize(
+                self._depth,
+                self._inner(start),
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": _STEPS},
+            ).x
+        top = self._outer(z)
+        return top if self.density(top) > self.height - _LOWER else None
+
+    def are_apart(self, one: Array, other: Array) -> bool:
+        """Whether two points are far from each other, with a valley between them."""
+        if np.linalg.norm(self._inner(one) - self._inner(other)) < _APART:
+            return False
+        between = [one + share * (other - one) for share in np.arange(1, 10) / 10]
+        lowest = min(self.density(x) for x in between)
+        return lowest < min(self.density(one), self.density(other)) - _VALLEY
+
+    def _depth(self, z: Array) -> tuple[float, Array]:
+        x = self._outer(z)
+        slope = np.nan_to_num(self.fit.lower.T @ self.gradient(x), nan=0.0)
+        return min(self.height - self.density(x), 1e100), -slope
+
+    def _outer(self, z: Array) -> Array:
+        return np.asarray(self.fit.mode + self.fit.lower @ z)
+
+    def _inner(self, x: Array) -> Array:
+        return np.asarray(solve_triangular(self.fit.lower, x - self.fit.mode, lower=True))
