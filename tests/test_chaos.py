@@ -22,7 +22,8 @@ from quorate.settings import Settings
 from quorate.worker import Job, Worker
 from test_process import children_of, ended
 
-ROUNDS = 3  # sittings that are attacked; the one after them is left alone
+ROUNDS = int(os.environ.get("QUORATE_CHAOS_ROUNDS", "3"))  # sittings that are attacked
+DRAWS = 2_000 * ROUNDS
 SCRIPT = """
 import sys
 sys.path.insert(0, {tests!r})
@@ -165,9 +166,9 @@ def recomputed(run, key, n):
 def test_chaos(scheme, workers, tmp_path, seed):
     rng = np.random.default_rng([seed, workers])
     run = tmp_path / "run"
-    options = {"scheme": scheme, "workers": workers, "draws": 6_000, "sampler": "ellipse"}
+    options = {"scheme": scheme, "workers": workers, "draws": DRAWS, "sampler": "ellipse"}
     earlier = {}
-    for sitting in range(ROUNDS + 1):
+    for sitting in range(ROUNDS + 1):  # the last one is left alone
         process = Sitting(run, seed, options, again=(run / "journal.sqlite").exists())
         last_look = rng.integers(2, 12) if sitting < ROUNDS else 10**9
         for look, _ in enumerate(process.looks()):
@@ -186,7 +187,7 @@ def test_chaos(scheme, workers, tmp_path, seed):
             earlier = now
     result = quorate.resume(run, progress=False)
     assert result.stopped == "done"
-    assert result.n_draws == 6_000
+    assert result.n_draws == DRAWS
     cold = sorted(set(earlier) - warm_starts(run))
     key = cold[rng.integers(len(cold))]
     np.testing.assert_array_equal(recomputed(run, key, len(earlier[key])), earlier[key])
