@@ -62,7 +62,7 @@ class Limits:
     first_delay: float = 0.25
     longest_delay: float = 30.0
     first_block: float = 60.0
-    block: float = 3.0
+    block: float = 2.0
     multiple: float = 30.0
     own_multiple: float = 5.0
 

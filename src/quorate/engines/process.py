@@ -5,6 +5,7 @@ the middle of a frame holds up nobody else. Processes are started in a session o
 reaches only the coordinator, and they end when their input does.
 """
 
+import fcntl
 import os
 import queue
 import subprocess
@@ -39,6 +40,7 @@ main()
 _GRACE = 2.0  # seconds that workers have to end by themselves
 _UNREAD = 1024  # frames that may wait; then workers do
 _AT_ONCE = 256  # events of one poll
+_PIPE = 1 << 18  # bytes on the way from a process: several blocks, so that it need not wait
 
 
 class ProcessEngine:
@@ -181,7 +183,11 @@ class _Process:
                 stderr=stderr,
                 env={**os.environ, **environment()},
                 start_new_session=True,
+                bufsize=_PIPE,
             )
+        if sys.platform == "linux":
+            with suppress(OSError):  # so many may be more than the system grants a user
+                fcntl.fcntl(cast(BinaryIO, self.process.stdout), fcntl.F_SETPIPE_SZ, _PIPE)
         self._incoming = incoming
         self._is_garbled = False
         self._outgoing: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
