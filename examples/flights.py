@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +22,8 @@ from quorate.models import logistic
 from quorate.models.formula import design
 from quorate.progress import LiveTable, plain_lines
 from quorate.report import write_report
+from quorate.story import Story
+from quorate.waiting import paces
 
 FORMULA = "late ~ C(month) + hour + {hour**2} + origin + carrier"
 WORKERS, DRAWS = 6, 10_000
@@ -94,7 +97,8 @@ def main() -> None:
     spent = time.perf_counter() - start
     console.print(coefficients(result))
     console.print(repr(result)[1:-1])
-    alone = result.seconds_alone()[SLOW]
+    with Story(run_dir) as story:
+        alone = paces(story)[SLOW].when(np.array([DRAWS]))[0]
     waited = f"would have taken {alone:.0f} s" if alone < float("inf") else "would still be waiting"
     console.print(f"{spent:.0f} s in all. Plain CMC {waited}, for worker {SLOW}.")
     write_report(run_dir, run_dir / "report.html")

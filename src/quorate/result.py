@@ -113,22 +113,6 @@ class Result:
         counts = Counter(self.timeline.block_workers)
         return [counts[worker] for worker in range(self.workers)]
 
-    def seconds_alone(self) -> list[float]:
-        """How long each worker would take for as many draws of one shard, at the speed it had.
-
-        Plain CMC would have waited for the longest of them: for ever, if a worker was lost.
-        """
-        draws = np.zeros(self.workers)
-        last = np.full(self.workers, np.inf)
-        story = self.timeline
-        for worker, n, time in zip(
-            story.block_workers, story.block_sizes, story.block_times, strict=True
-        ):
-            draws[worker] += n * self.redundancy
-            last[worker] = time
-        seconds = last * self.n_draws / np.maximum(draws, 1)
-        return [np.inf if k in self.lost else float(s) for k, s in enumerate(seconds)]
-
     @cached_property
     def shard_variables(self) -> tuple[dict[str, Array], ...]:
         """The draws of each shard on the natural scale, by name; empty for coded runs."""
