@@ -22,8 +22,9 @@ _LONG_STEP = 0.3  # of a scale, for second differences, which rounding spoils so
 _GOOD = (0.2, 5.0)  # second differences over one scale that will do
 _LONGEST = 1e10  # a scale beyond which a direction is flat
 _MAX_TRIES = 40
+MANY = 64  # dimensions in which curvature takes long to measure
 _WEAK = 1e-6  # curvature, beside the largest, that may drown in rounding…
-_WEAK_IN_DENSITIES = 1e-2  # …and, without gradients, in what is not quadratic over a long step
+_BENT = 1e-2  # …and, without gradients, in what is not quadratic over a long step
 _HIDDEN = 1e-12  # curvature, beside the largest, taken for one that drowned
 
 
@@ -101,27 +102,30 @@ def curvature(target: Target, density: Density, x: Array, scales: Array) -> Arra
     """Minus the Hessian at x in units of `scales`, symmetric, shape (d, d).
 
     Where coordinates are nearly collinear some direction bends so little over these scales that
-    rounding, or what others do, hides it. It is then measured once more, over its own scale.
+    rounding, or what is not quadratic, hides it. It is then measured once more, over its own scale,
+    with all others: unless these are many, and rounding did not spoil them.
     """
     bends = _measured(target, density, x, np.diag(scales))
     if not np.isfinite(bends).all():
         return bends
     values, vectors = np.linalg.eigh(bends)
     sizes = np.abs(values)
-    weak = _WEAK if target.has_gradient else _WEAK_IN_DENSITIES
-    is_strong = sizes > weak * sizes.max()
-    if is_strong.all() or not is_strong.any():
+    is_drowned = sizes <= _WEAK * sizes.max()
+    is_weak = is_drowned | (sizes <= (0 if target.has_gradient else _BENT) * sizes.max())
+    if not is_weak.any() or is_weak.all():
         return bends
-    lengths = np.maximum(sizes, _HIDDEN * sizes.max()) ** -0.5
-    own = lengths * _own_scales(density, x, scales[:, None] * vectors * lengths)
+    all_again = target.dim <= MANY or is_drowned.any()
+    doubtful = np.ones_like(is_weak) if all_again else is_weak
+    lengths = np.maximum(sizes[doubtful], _HIDDEN * sizes.max()) ** -0.5
+    axes = vectors[:, doubtful] * lengths
+    own = _own_scales(density, x, scales[:, None] * axes)
     seen = np.isfinite(own)
-    if not seen[is_strong].all():  # so far from the mode that rounding hides the strong ones too
+    if not seen[~is_weak[doubtful]].all():  # too far from the mode to see even the strong ones
         return bends
-    again = np.zeros_like(bends)
-    axes = scales[:, None] * vectors[:, seen] * own[seen]
-    again[np.ix_(seen, seen)] = _measured(target, density, x, axes)
-    turned = vectors / own
-    return np.asarray(turned @ again @ turned.T)
+    kept, axes = vectors[:, ~doubtful], axes[:, seen] * own[seen]
+    again = _measured(target, density, x, scales[:, None] * axes)
+    turned = axes / np.sum(axes**2, axis=0)
+    return np.asarray((kept * values[~doubtful]) @ kept.T + turned @ again @ turned.T)
 
 
 def _own_scales(density: Density, x: Array, axes: Array) -> Array:

@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from math import cos, fsum, inf, log1p, pi, sin, sqrt
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import gammaincinv, ndtri
 
 from quorate._types import Array
 from quorate.errors import require
+from quorate.ess import bulk_ess
 from quorate.sampler import Determinism, State
 from quorate.samplers.base import Base, snapped
 from quorate.samplers.differences import Density, checked_density
 from quorate.samplers.efficiency import Efficiency
-from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.laplace import LaplaceFit, laplace_fit
 from quorate.samplers.modes import other_modes
 from quorate.samplers.refinement import refined
 from quorate.streams import ChainStream
@@ -31,7 +33,10 @@ from quorate.target import Target
 _ANGLES = 13  # uniforms for angles that every step has ready; more are found when needed
 _NARROW = 1e-12  # a bracket that holds nothing but the current point
 _SETTLING, _PILOT = 50, 200  # steps of warm-up: to forget the mode, and to judge the shape
-_SECOND_LOOK = 800  # steps more, where ESS looks low: that of so few steps is mostly noise
+_SECOND_LOOK = 800  # steps more, where it looks poor: ESS of so few steps is mostly noise
+_MOVES = 3  # of the base, where it still does, and the last one was…
+_WORTH_IT = 1.5  # …in times of ESS,…
+_SURELY = 4.0  # …along coordinates whose mean is off by so many standard errors
 
 
 @dataclass(frozen=True)
@@ -61,35 +66,51 @@ class EllipseSampler:
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         fit = laplace_fit(target)
-        base = Base.around(fit)
-        z = np.zeros(target.dim)
-        start = {
-            "index": np.array(0),
-            "z": z,
-            "log_density": np.array(checked_density(target)(base.point(z))),
-            "mean": base.mean,
-            "lower": base.lower,
-            "evaluations": np.array(1),
-        }
-        one_by_one = EllipseSampler(1, self.degrees)
-        stream = stream.for_warm_up()
-        _, settled = one_by_one.draw(target, start, stream, _SETTLING)
-        pilot, state = one_by_one.draw(target, settled, stream, _PILOT)
-        found = efficiency(pilot, settled, state)
-        if found.is_sticky and not found.is_costly:
-            more, further = one_by_one.draw(target, state, stream, _SECOND_LOOK)
-            found = efficiency(np.concatenate([pilot, more]), settled, further)
+        base = mode_base = Base.around(fit)
+        pilot, state, found = self._pilot(target, base, stream, 0)
+        before = 0.0
+        for _ in range(_MOVES):
+            if not found.is_poor or found.ess_per_draw < _WORTH_IT * before:
+                break
+            base, before = _moved(base, pilot), found.ess_per_draw
+            pilot, state, found = self._pilot(target, base, stream, int(state["index"]))
         if self.warns:
             found.warn_if_poor(self.name, "use sampler='auto' or 'nuts', or raise `thin`")
         return {
             **state,
-            **refined(target, base),
+            **refined(target, mode_base),
             **other_modes(target, fit),
             "index": np.array(0),
             "evaluations": np.array(0),
             "pilot_evaluations_per_draw": np.array(found.evaluations_per_draw),
             "pilot_ess_per_draw": np.array(found.ess_per_draw),
         }
+
+    def _pilot(
+        self, target: Target, base: Base, stream: ChainStream, index: int
+    ) -> tuple[Array, State, Efficiency]:
+        """Draws of a short chain from the middle of `base`, where it stands, what it is worth.
+
+        A chain that looks poor is looked at for longer; where it stands does not depend on that.
+        """
+        one_by_one, stream = EllipseSampler(1, self.degrees), stream.for_warm_up()
+        z = np.zeros(target.dim)
+        start = {
+            "index": np.array(index),
+            "z": z,
+            "log_density": np.array(checked_density(target)(base.point(z))),
+            "mean": base.mean,
+            "lower": base.lower,
+            "evaluations": np.array(1),
+        }
+        _, settled = one_by_one.draw(target, start, stream, _SETTLING)
+        pilot, state = one_by_one.draw(target, settled, stream, _PILOT)
+        found, last = efficiency(pilot, settled, state), state
+        if found.is_poor:
+            more, last = one_by_one.draw(target, state, stream, _SECOND_LOOK)
+            pilot = np.concatenate([pilot, more])
+            found = efficiency(pilot, settled, last)
+        return pilot, {**state, "index": last["index"]}, found
 
     def draw(
         self, target: Target, state: State, stream: ChainStream, n: int
@@ -108,6 +129,20 @@ class EllipseSampler:
                 draws[step // self.thin] = walk.base.point(z)
         after = {"z": z, "log_density": np.array(value), "evaluations": np.array(evaluations)}
         return draws, {**state, **after, "index": np.array(index + n)}
+
+
+def _moved(base: Base, pilot: Array) -> Base:
+    """To where a pilot is, along coordinates on which it surely is elsewhere, and as wide as it.
+
+    In many dimensions the mode is far from where most of the mass is.
+    """
+    later = pilot[len(pilot) // 2 :]
+    z = solve_triangular(base.lower, (later - base.mean).T, lower=True).T
+    mean, sd = z.mean(axis=0), z.std(axis=0)
+    error = sd / np.sqrt(np.clip(np.nan_to_num(bulk_ess(z[None])), 4, len(z)))
+    shift = np.where(np.abs(mean) > _SURELY * error, mean, 0.0)
+    width = np.sqrt(np.mean(sd**2))
+    return Base.around(LaplaceFit(base.mean + base.lower @ shift, base.lower * width))
 
 
 def efficiency(draws: Array, before: State, after: State) -> Efficiency:

@@ -15,6 +15,7 @@ from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError, NotANumberError, require
 from quorate.models.checks import at, call, require_scalar
 from quorate.samplers.differences import (
+    MANY,
     Density,
     checked_density,
     curvature,
@@ -26,10 +27,10 @@ from quorate.target import Target
 _MAX_STEPS = 150
 _CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
 _FLAT = 1e-13  # curvature, where 1 is that of the scale, below which a direction is flat
+_SLIGHT = 1e-3  # rise of the log density since the curvature was measured that leaves it valid
 _RISE = 1e-5  # of the log density, along a weak direction, that is worth a step off a saddle
 _FAR = (30.0, 90.0)  # standard deviations at one of which the density must have fallen…
 _FALL = 2.0  # …by this much, as even a Cauchy density has
-_MANY = 64  # dimensions from which quasi-Newton steps come first
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def laplace_fit(target: Target) -> LaplaceFit:
     """
     density = checked_density(target)
     place = _start(target, density)
-    if target.dim > _MANY:
+    if target.dim > MANY:  # quasi-Newton steps first
         place = _quasi_newton(target, density, place)
     place, bends = _newton(target, density, place)
     return _fit(target, density, place, bends)
@@ -137,18 +138,18 @@ def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
 
 def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Array]:
     """To the mode. The curvature is measured anew where it no longer predicts what is found."""
-    bends, is_fresh, before = curvature(target, density, place.x, place.scales), True, inf
+    bends, measured, before = curvature(target, density, place.x, place.scales), place, inf
     for _ in range(_MAX_STEPS):
         direction, promised = _uphill(target, density, place, bends)
         moved = _line_search(density, place, direction, promised)
-        if moved is None and is_fresh:
+        if moved is None and place.value < measured.value + _SLIGHT:
             moved = _off_saddle(density, place, bends)
             if moved is None:
                 return place, bends
-        is_fresh = moved is None or promised > 0.1 * before
+        is_stale = moved is None or promised > 0.1 * before
         place, before = moved or place, promised
-        if is_fresh:
-            place = _rescaled(target, density, place)
+        if is_stale:
+            place = measured = _rescaled(target, density, place)
             bends = curvature(target, density, place.x, place.scales)
     raise ImproperError(
         f"no mode was found in {_MAX_STEPS} steps: the log density still rises",
