@@ -97,6 +97,7 @@ def main() -> None:
     spent = time.perf_counter() - start
     console.print(coefficients(result))
     console.print(repr(result)[1:-1])
+    console.print(f"Verdict: {result.verdict}", markup=False)
     with Story(run_dir) as story:
         alone = paces(story)[SLOW].when(np.array([DRAWS]))[0]
     waited = f"would have taken {alone:.0f} s" if alone < float("inf") else "would still be waiting"

@@ -178,6 +178,7 @@ def test_a_merge_is_not_condemned_for_one_parameter_of_many(n_off, word, seed):
     verdict = case.verdict(seed)
     assert verdict.verdict == word, verdict
     assert ("off by" in verdict.advice) == (n_off > 0)
+    assert verdict.in_short == ("good, with an exception" if n_off == 1 else word)
     assert ("corrected()" in verdict.advice) == (n_off > 0)
 
 

@@ -275,7 +275,7 @@ class Result:
         lost = [f"lost {named_workers(self.lost)}"] if self.lost else []
         if self.excluded:
             lost.append(f"WITHOUT THE ROWS OF {named_shards(self.excluded).upper()}")
-        checked = [] if self.verdict is None else [f"verdict: {self.verdict.verdict}"]
+        checked = [] if self.verdict is None else [f"verdict: {self.verdict.in_short}"]
         return [ran, *lost, *self._who_was_slow(), *checked]
 
     def _who_was_slow(self) -> list[str]:

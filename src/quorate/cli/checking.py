@@ -1,5 +1,6 @@
 """`quorate check`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,20 @@ def check_command(run_dir: Path, **options: Any) -> None:
 
 def _show(verdict: Verdict) -> None:
     if verdict.raw:
-        out.print(summary_table(verdict.rows()))
+        out.print(summary_table(_raw_and_corrected(verdict)))
     if verdict.shards:
         out.print(_shards(verdict.shards))
     if verdict.importance_ess is not None:
         worth = f"{verdict.n_points} points, worth {verdict.importance_ess:.0f} draws"
         out.print(f"Evaluated at {worth}.", soft_wrap=True)
     out.print(f"Verdict: {verdict}", soft_wrap=True, markup=False)
+
+
+def _raw_and_corrected(verdict: Verdict) -> Iterator[tuple[str, dict[str, float]]]:
+    for name, raw in verdict.raw.items():
+        yield name, raw
+        if name in verdict.corrected:
+            yield "  corrected", verdict.corrected[name]
 
 
 def _shards(findings: list[ShardFinding]) -> Table:

@@ -60,7 +60,7 @@ def combine_command(
         combined.to_netcdf(str(target))
     except OSError as error:
         raise BadInputError("out", str(target), f"cannot be written ({error})") from None
-    out.print(summary_table(combined.summary_rows()))
+    out.print(summary_table(combined.summary_rows().items()))
     out.print(repr(combined)[1:-1], soft_wrap=True)
     err.print(f"Written: {target}", soft_wrap=True)
 

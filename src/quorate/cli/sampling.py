@@ -3,7 +3,7 @@
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -150,9 +150,9 @@ def _tell(result: Result) -> None:
         err.print(f"No draws: {result.stopped} before there was one of every shard.")
         err.print(how_to_go_on, soft_wrap=True)
         raise SystemExit(_FAILED)
-    out.print(summary_table(result.summary_rows()))
+    out.print(summary_table(result.summary_rows().items()))
     out.print(repr(result)[1:-1], soft_wrap=True)
-    if result.verdict is not None and result.verdict.verdict != GOOD:
+    if result.verdict is not None and result.verdict.in_short != GOOD:
         out.print(f"Verdict: {result.verdict}", soft_wrap=True, markup=False)
     err.print(f"Written: {result.run_dir}", soft_wrap=True)
     if result.stopped not in (DONE, ENOUGH):
@@ -164,7 +164,7 @@ def _tell(result: Result) -> None:
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 def summary_command(run_dir: Path) -> None:
     """Print the parameters of a run again."""
-    out.print(summary_table(load_summary(run_dir)))
+    out.print(summary_table(load_summary(run_dir).items()))
 
 
 def _tail_index(straggle: str | None) -> float | None:
@@ -216,14 +216,14 @@ def _regression(formula: str, family: str, files: list[str]) -> tuple[Model, dic
     return families[family](learned.names), reading
 
 
-def summary_table(rows: dict[str, dict[str, float]]) -> Table:
-    """A line for each scalar, by name; a column for each thing said of it."""
-    table = Table()
+def summary_table(rows: Iterable[tuple[str, dict[str, float]]]) -> Table:
+    """A line for each scalar, with its name; a column for each thing said of it."""
+    table, rows = Table(), list(rows)
     table.add_column("parameter", no_wrap=True)
-    columns = list(next(iter(rows.values()), {}))
+    columns = list(rows[0][1]) if rows else []
     for column in columns:
         table.add_column(column, justify="right")
-    for name, row in rows.items():
+    for name, row in rows:
         table.add_row(Text(name), *(_shown(column, row[column]) for column in columns))
     return table
 

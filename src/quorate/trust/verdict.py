@@ -95,6 +95,12 @@ class Verdict:
     weighted: Weighted | None = field(default=None, repr=False)
 
     @property
+    def in_short(self) -> str:
+        """The word, and whether there is something to add to it."""
+        has_exception = self.verdict == GOOD and self.advice != _AGREE
+        return f"{self.verdict}, with an exception" if has_exception else self.verdict
+
+    @property
     def is_bad(self) -> bool:
         """Whether the merge is not to be trusted."""
         return self.verdict == DO_NOT_TRUST
