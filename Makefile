@@ -32,6 +32,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/stopped_worker.py
 	$(BIN)/python benchmarks/merging.py
+	$(BIN)/python benchmarks/weights_on_cases.py
 	$(BIN)/python benchmarks/flights_to_ess.py
 
 docs: .venv/.installed-docs

@@ -113,7 +113,8 @@ def test_cmc_draws_do_not_depend_on_speed(rows, tmp_path):
 
 
 def test_a_worker_that_dies_is_covered_by_its_group(rows, tmp_path):
-    result = sample(rows, tmp_path, redundancy=2, dead="1@1", draws=1500, restarts=0)
+    options = {"dead": "1@1", "slow": "3x20", "restarts": 0}  # it dies before others are done
+    result = sample(rows, tmp_path, redundancy=2, draws=1500, **options)
     assert result.stopped == "done"
     assert result.lost == {3}
     assert "lost worker 3" in repr(result)

@@ -19,7 +19,7 @@ from quorate.errors import (
     WrongShapeWarning,
 )
 from quorate.extras import load
-from quorate.samplers import SAMPLERS, ellipse, make_sampler
+from quorate.samplers import SAMPLERS, make_sampler
 from quorate.samplers.adaptation import window_ends
 from quorate.samplers.efficiency import LEAST_ESS
 from quorate.samplers.ellipse import EllipseSampler, efficiency
@@ -228,15 +228,15 @@ def test_a_short_pilot_does_not_condemn_a_gaussian(seed):
 
 
 @pytest.mark.parametrize(("moves", "is_poor"), [(3, False), (0, True)])
-def test_the_base_moves_to_where_the_mass_is(moves, is_poor, seed, monkeypatch):
+def test_the_base_moves_to_where_the_mass_is(moves, is_poor, seed):
     """100 coefficients and the logarithm of their scale, whose mean is 3.5 sds off its mode."""
-    monkeypatch.setattr(ellipse, "_MOVES", moves)
 
     def unknown_scale(x):
         return -0.5 * (300 + x[:-1] @ x[:-1]) * np.exp(-2 * x[-1]) - 400 * x[-1]
 
     target = Target(Density(101, unknown_scale), {}, 1)
-    state = EllipseSampler(warns=False).warm_up(target, ChainStream(Streams(seed), 0, 0))
+    sampler = EllipseSampler(warns=False, moves=moves)
+    state = sampler.warm_up(target, ChainStream(Streams(seed), 0, 0))
     assert (state["pilot_ess_per_draw"] < LEAST_ESS) == is_poor
 
 

@@ -28,11 +28,13 @@ class AutoSampler:
         require(self.thin >= 1, "thin", self.thin, "use 1 to keep every step, or more")
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
-        state = EllipseSampler(self.thin, warns=False).warm_up(target, stream)
+        has_another = can_serve(target)
+        first = EllipseSampler(self.thin, warns=False, moves=0 if has_another else 3)
+        state = first.warm_up(target, stream)
         found = Efficiency(
             float(state["pilot_evaluations_per_draw"]), float(state["pilot_ess_per_draw"])
         )
-        uses_nuts = found.is_poor and can_serve(target)
+        uses_nuts = found.is_poor and has_another
         if uses_nuts:
             state = NutsSampler(self.thin).warm_up(target, stream)
         else:

@@ -34,9 +34,8 @@ _ANGLES = 13  # uniforms for angles that every step has ready; more are found wh
 _NARROW = 1e-12  # a bracket that holds nothing but the current point
 _SETTLING, _PILOT = 50, 200  # steps of warm-up: to forget the mode, and to judge the shape
 _SECOND_LOOK = 800  # steps more, where it looks poor: ESS of so few steps is mostly noise
-_MOVES = 3  # of the base, where it still does, and the last one was…
-_WORTH_IT = 1.5  # …in times of ESS,…
-_SURELY = 4.0  # …along coordinates whose mean is off by so many standard errors
+_WORTH_IT = 1.5  # times the ESS, that a move of the base must bring for another to be tried
+_SURELY = 4.0  # standard errors by which a mean is off for the base to be moved there
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,14 @@ class EllipseSampler:
         Degrees of freedom of the base. Few make it safe against tails heavier than it expects.
     warns
         Whether a target of the wrong shape is warned of, after warm-up.
+    moves
+        How often, at most, the base is moved to where a pilot is that mixes badly.
     """
 
     thin: int = 1
     degrees: float = 5.0
     warns: bool = True
+    moves: int = 3
 
     name = "ellipse"
     determinism: Determinism = "exact"
@@ -69,7 +71,7 @@ class EllipseSampler:
         base = mode_base = Base.around(fit)
         pilot, state, found = self._pilot(target, base, stream, 0)
         before = 0.0
-        for _ in range(_MOVES):
+        for _ in range(self.moves):
             if not found.is_poor or found.ess_per_draw < _WORTH_IT * before:
                 break
             base, before = _moved(base, pilot), found.ess_per_draw
@@ -116,9 +118,8 @@ class EllipseSampler:
         self, target: Target, state: State, stream: ChainStream, n: int
     ) -> tuple[Array, State]:
         index = int(state["index"])
-        walk = _Walk(
-            Base(state["mean"], state["lower"]), checked_density(target), self.degrees, stream
-        )
+        base = Base(state["mean"], state["lower"])
+        walk = _Walk(base, checked_density(target), self.degrees, stream)
         numbers = _Numbers.of(stream, index * self.thin, n * self.thin, target.dim, self.degrees)
         z, value, evaluations = state["z"], float(state["log_density"]), int(state["evaluations"])
         draws = np.empty((n, target.dim))

@@ -27,7 +27,7 @@ from quorate.target import Target
 _MAX_STEPS = 150
 _CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
 _FLAT = 1e-13  # curvature, where 1 is that of the scale, below which a direction is flat
-_SLIGHT = 1e-3  # rise of the log density since the curvature was measured that leaves it valid
+_SLIGHT = 1e-3  # rise of the log density, and curvature, beside which changes of it are small
 _RISE = 1e-5  # of the log density, along a weak direction, that is worth a step off a saddle
 _FAR = (30.0, 90.0)  # standard deviations at one of which the density must have fallen…
 _FALL = 2.0  # …by this much, as even a Cauchy density has
@@ -142,10 +142,12 @@ def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Ar
     for _ in range(_MAX_STEPS):
         direction, promised = _uphill(target, density, place, bends)
         moved = _line_search(density, place, direction, promised)
-        if moved is None and place.value < measured.value + _SLIGHT:
+        if moved is None and place is measured:
             moved = _off_saddle(density, place, bends)
             if moved is None:
                 return place, bends
+        elif moved is None and _is_still_valid(bends, measured, place):
+            return place, bends
         is_stale = moved is None or promised > 0.1 * before
         place, before = moved or place, promised
         if is_stale:
@@ -156,6 +158,11 @@ def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Ar
         _named(target, (place.x - target.model.initial()) / place.scales),
         target.n_rows,
     )
+
+
+def _is_still_valid(bends: Array, measured: _Place, place: _Place) -> bool:
+    """Whether the curvature, measured at a place nearby, is surely that of a mode here."""
+    return place.value < measured.value + _SLIGHT and np.linalg.eigvalsh(bends)[0] > _SLIGHT
 
 
 def _rescaled(target: Target, density: Density, place: _Place) -> _Place:
