@@ -170,9 +170,13 @@ class Question:
         means = np.stack([of.mean for of in known])
         weights = consensus_weights(covs)
         cov = weights[0] @ covs[0]  # W_s C_s is the same for all: (Σ C⁻¹)⁻¹
-        mean = np.einsum("sij,sj->i", weights, means)
+        cov = (cov + cov.T) / 2
         places = [*zip(means, covs, strict=True), *self._elsewhere(covs)]
-        return Proposal.around(mean, (cov + cov.T) / 2, places, self.n_shards)
+        if all(len(shard.other_modes) for shard in self.shards):  # and the merge of these
+            others = np.stack([shard.other_modes[0] for shard in self.shards])
+            places.append((np.einsum("sij,sj->i", weights, others), cov))
+        mean = np.einsum("sij,sj->i", weights, means)
+        return Proposal.around(mean, cov, places, self.n_shards)
 
     def _elsewhere(self, covs: Sequence[Array] | Array) -> list[tuple[Array, Array]]:
         """Other modes of the shards, as wide as the shards themselves."""
