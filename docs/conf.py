@@ -17,6 +17,7 @@ html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {"show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
 html_title = "quorate"
+html_sidebars = {"**": []}  # pages have no pages below them
 
 
 def inline_math(page, node):
