@@ -34,6 +34,7 @@ _ANGLES = 13  # uniforms for angles that every step has ready; more are found wh
 _NARROW = 1e-12  # a bracket that holds nothing but the current point
 _SETTLING, _PILOT = 50, 200  # steps of warm-up: to forget the mode, and to judge the shape
 _SECOND_LOOK = 800  # steps more, where it looks poor: ESS of so few steps is mostly noise
+_STUCK = 0.05  # effective draws per draw of a pilot, below which the base is moved
 _WORTH_IT = 1.5  # times the ESS, that a move of the base must bring for another to be tried
 _SURELY = 4.0  # standard errors by which a mean is off for the base to be moved there
 
@@ -71,7 +72,7 @@ class EllipseSampler:
         base = mode_base = Base.around(fit)
         pilot, state, found = self._pilot(target, base, stream, 0)
         before = 0.0
-        for _ in range(self.moves):
+        for _ in range(self.moves if found.ess_per_draw < _STUCK else 0):
             if not found.is_poor or found.ess_per_draw < _WORTH_IT * before:
                 break
             base, before = _moved(base, pilot), found.ess_per_draw
