@@ -227,17 +227,20 @@ def test_a_short_pilot_does_not_condemn_a_gaussian(seed):
         assert state["pilot_ess_per_draw"] > LEAST_ESS
 
 
-@pytest.mark.parametrize(("moves", "is_poor"), [(3, False), (0, True)])
-def test_the_base_moves_to_where_the_mass_is(moves, is_poor, seed):
-    """100 coefficients and the logarithm of their scale, whose mean is 3.5 sds off its mode."""
+def test_the_base_moves_to_where_the_mass_is(seed):
+    """100 coefficients and the logarithm of their scale, whose mean is five sds off its mode."""
 
     def unknown_scale(x):
-        return -0.5 * (300 + x[:-1] @ x[:-1]) * np.exp(-2 * x[-1]) - 400 * x[-1]
+        return -0.5 * (100 + x[:-1] @ x[:-1]) * np.exp(-2 * x[-1]) - 200 * x[-1]
 
     target = Target(Density(101, unknown_scale), {}, 1)
-    sampler = EllipseSampler(warns=False, moves=moves)
-    state = sampler.warm_up(target, ChainStream(Streams(seed), 0, 0))
-    assert (state["pilot_ess_per_draw"] < LEAST_ESS) == is_poor
+    at_the_mode, moved = (
+        EllipseSampler(warns=False, moves=moves).warm_up(target, ChainStream(Streams(seed), 0, 0))[
+            "pilot_ess_per_draw"
+        ]
+        for moves in (0, 3)
+    )
+    assert moved > 10 * at_the_mode
 
 
 def test_chains_and_shards_have_numbers_of_their_own(seed):
