@@ -1,7 +1,8 @@
-"""Errors of merged means on real posteriors, by where the covariances in the weights come from.
+"""Errors of merged means on real posteriors, by where weights and means of shards come from.
 
 Six posteriors, four shards, 500 draws per shard; RMS over parameters and blocks of draws, in
 posterior standard deviations, of the distance to Σ W_s μ_s with weights and means known exactly.
+`weights_on_cases.py [SEED]`.
 """
 
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from quorate.combine.centres import shift_of
 from quorate.combine.consensus import consensus_weights
 from quorate.combine.weights import shrunk_covariance, shrunk_covariances
 from quorate.errors import QuorateWarning
@@ -26,7 +28,8 @@ from quorate.target import Target
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from cases import REFERENCE, subposterior_moments, targets
 
-N_SHARDS, N_DRAWS, N_BLOCKS, SEED = 4, 500, 20, 1
+N_SHARDS, N_DRAWS, N_BLOCKS = 4, 500, 20
+SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 FEW_BLOCKS = {"logmesquite": 5}  # handed to `nuts`, whose draws take longer
 
 
@@ -61,9 +64,10 @@ class Counted(Target):
 def evaluations_of(case: str, folder: Path) -> float:
     """To refine the fit, mean over shards."""
     Counted.count = 0
-    for target in targets(case, N_SHARDS, folder):
+    for s, target in enumerate(targets(case, N_SHARDS, folder)):
         base = Base.around(laplace_fit(target))
-        refined(Counted(target.model, target.shard, target.n_shards), base)
+        counted = Counted(target.model, target.shard, target.n_shards)
+        refined(counted, base, ChainStream(Streams(SEED), s, 0))
     return Counted.count / N_SHARDS
 
 
@@ -90,6 +94,8 @@ def errors_of(case: str, folder: Path) -> dict[str, tuple[float, float]]:
         "no fit": [shrunk_covariances(shards, [None] * N_SHARDS) for shards in moments],
     }
     merged = {name: merged_means(covs, blocks.mean(axis=2)) for name, covs in sources.items()}
+    shifts = [[shift_of(*of) for of in zip(shards, fits, strict=True)] for shards in moments]
+    merged["default"] = merged_means(sources["shrunk"], blocks.mean(axis=2) + np.array(shifts))
     sds = np.array(REFERENCE[case]["sd"])
 
     def rms(gaps: np.ndarray) -> float:
@@ -101,20 +107,25 @@ def errors_of(case: str, folder: Path) -> dict[str, tuple[float, float]]:
 def main() -> None:
     """One line per case."""
     print(f"RMS error of merged means, {N_SHARDS} shards, {N_DRAWS} draws each, posterior sds")
-    print("exact weights: what noise in the means of shards leaves, whatever the weights")
-    print("shrunk: the default; curved: towards the curvature at the mode, never refined; alone:")
-    print("each shard by itself; no fit: from draws only; evaluations: to refine, per shard")
-    names = ("exact", "draws", "shrunk", "curved", "alone", "no fit")
+    print("draws: covariances of draws, as in the paper; default: shrunk weights, and means of")
+    print("shards shrunk as well; the others have means of draws. exact weights: what noise in")
+    print(
+        "those leaves; shrunk: covariances shrunk towards what warm-up found; curved: towards the"
+    )
+    print("curvature at the mode, never refined; alone: each shard by itself; no fit: towards no")
+    print("correlation; evaluations: to refine, per shard")
+    weighed = ("draws", "shrunk", "curved", "alone", "no fit")
+    names = ("default", "exact", *weighed)
     print(f"{'in all':22}" + "".join(f"{name:>8}" for name in names), end="")
-    print("  ratio | weights alone:" + "".join(f"{name:>8}" for name in names[1:]) + "  ratio")
+    print("  ratio | weights alone:" + "".join(f"{name:>8}" for name in weighed) + "  ratio")
     for case in REFERENCE:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", QuorateWarning)
             found = errors_of(case, Path(folder) / "shards")
             n_evaluations = evaluations_of(case, Path(folder) / "again")
         print(f"{case:22}" + "".join(f"{found[name][0]:8.3f}" for name in names), end="")
-        print(f"  {found['draws'][0] / found['shrunk'][0]:5.1f}", end=" |               ")
-        print("".join(f"{found[name][1]:8.3f}" for name in names[1:]), end="")
+        print(f"  {found['draws'][0] / found['default'][0]:5.1f}", end=" |               ")
+        print("".join(f"{found[name][1]:8.3f}" for name in weighed), end="")
         ratio = found["draws"][1] / found["shrunk"][1]
         print(f"  {ratio:5.1f} | evaluations {n_evaluations:.0f}", flush=True)
 

@@ -47,6 +47,7 @@ def test_one_shard_is_the_posterior(case, sampler, n_draws, seed, tmp_path):
         assert abs(column.std() / sd - 1) < limit * spread * of_squares**0.5 + 0.01
 
 
+@pytest.mark.filterwarnings("ignore::quorate.errors.WrongShapeWarning")  # a tail of capture_Mt
 @pytest.mark.parametrize(("case", "n_shards"), CONSENSUS)
 def test_consensus_reaches_what_the_rule_can(case, n_shards, seed, tmp_path):
     """RMS errors of merged means and sds are those of long runs, but for noise in the weights.

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate import coding
+from quorate.combine.centres import shift_of
+from quorate.combine.weights import shrunk_covariance
 from quorate.coordinator import Coordinator
 from quorate.diagnostics import relative_error, second_moment
 from quorate.engines import virtual
@@ -16,11 +18,12 @@ from quorate.errors import BadInputError, QuorateWarning, SingularCovarianceErro
 from quorate.fit import Fit
 from quorate.latency import Pareto
 from quorate.messages import Block, Task
+from quorate.moments import Moments
 from quorate.replicas import check_determinism
 from quorate.samplers import make_sampler
 from quorate.schemes import scheme_maker
 from quorate.schemes.coded import CodedCMC
-from quorate.schemes.exact import Checkpoints, ExactCodedCMC, default_floor
+from quorate.schemes.exact import Checkpoints, ExactCodedCMC, default_floor, shrunk
 from quorate.streams import Streams
 from quorate.subposterior import paper_subposteriors
 
@@ -207,6 +210,23 @@ def test_fits_are_weights_from_the_first_draw(rng):
     scheme = ExactCodedCMC(coding.grouped(4, 2), DIM)
     receive_all(scheme, draws[:, :5], workers=(1, 2), fits=fits)
     expected = consensus(draws[:, :5], [fit.covariance for fit in fits])
+    np.testing.assert_allclose(scheme.global_draws(), expected, atol=1e-10)
+
+
+def test_draws_are_shifted_as_those_of_cmc(rng):
+    """The coded sum is that of the draws, shrunk as the coordinator would shrink them."""
+    draws = draws_of(rng, 4)
+    covs = sample_covariances(draws_of(rng, 4), N_DRAWS)
+    fits = [
+        Fit(shard.mean(axis=0) + 0.1, cov, worth=90.0)
+        for shard, cov in zip(draws, covs, strict=True)
+    ]
+    scheme = ExactCodedCMC(coding.grouped(4, 2), DIM, last=N_DRAWS, estimate=shrunk)
+    receive_all(scheme, draws, workers=(1, 2), fits=fits)
+    known = list(zip(map(Moments.of, draws), fits, strict=True))
+    shifts = np.array([shift_of(*of) for of in known])
+    assert np.abs(shifts).min() > 0.01
+    expected = consensus(draws + shifts[:, None], [shrunk_covariance(*of) for of in known])
     np.testing.assert_allclose(scheme.global_draws(), expected, atol=1e-10)
 
 

@@ -45,7 +45,7 @@ def is_positive_definite(cov):
 def test_units_do_not_matter(is_fitted, n, rng):
     cov, units = a_covariance(rng, 4), 2.0 ** np.array([-30, 0, 7, 40])
     draws, fit = some_draws(rng, cov, n), Fit(np.zeros(4), 1.3 * cov)
-    in_units = Fit(fit.mode, fit.covariance * np.outer(units, units))
+    in_units = Fit(fit.mean, fit.covariance * np.outer(units, units))
     found = shrunk_covariance(Moments.of(draws), fit if is_fitted else None)
     again = shrunk_covariance(Moments.of(draws * units), in_units if is_fitted else None)
     np.testing.assert_allclose(again, found * np.outer(units, units), rtol=1e-11)
@@ -124,12 +124,14 @@ def test_noise_of_heavy_tails_leaves_the_fit(rng):
 
 
 def test_fits_travel(rng):
-    fits = [None, Fit(rng.normal(size=2), a_covariance(rng, 2), 3.5), Fit(np.zeros(2), np.eye(2))]
+    full = Fit(rng.normal(size=2), a_covariance(rng, 2), 3.5, 700.0)
+    fits = [None, full, Fit(np.zeros(2), np.eye(2))]
     found = fits_among(as_arrays(fits), [4, 7, 9])
     assert sorted(found) == [7, 9]
     assert (found[7].noise, found[9].noise) == (3.5, 1.0)
-    np.testing.assert_array_equal(found[7].covariance, fits[1].covariance)
-    np.testing.assert_array_equal(found[7].mode, fits[1].mode)
+    assert (found[7].worth, found[9].worth) == (700.0, 0.0)
+    np.testing.assert_array_equal(found[7].covariance, full.covariance)
+    np.testing.assert_array_equal(found[7].mean, full.mean)
 
 
 def test_no_draws_or_one_give_the_fit(rng):
@@ -187,7 +189,7 @@ def test_what_is_not_a_number_or_a_covariance_is_named(rng):
             shrunk_covariances([good, good], [Fit(np.zeros(2), wrong), fit])
 
 
-@pytest.mark.parametrize("case", ["kidscore_interaction", "wells_dae_inter", "capture_Mt"])
+@pytest.mark.parametrize("case", ["kidscore_interaction", "wells_dae_inter"])
 def test_weights_of_real_posteriors_are_right_from_500_draws(case, seed, tmp_path):
     """Errors through weights: at most a third of those with covariances of draws.
 
@@ -218,7 +220,8 @@ def test_samplers_keep_their_fit(name, seed):
     state = make_sampler(name).warm_up(target, stream(seed))
     fit, found = laplace_fit(target), fit_of(state)
     np.testing.assert_allclose(found.covariance, fit.cov, rtol=0.01, atol=1e-4)
-    np.testing.assert_allclose(found.mode, fit.mode, atol=1e-3)
+    away = np.linalg.solve(fit.lower, found.mean - fit.mode)
+    assert np.abs(away).max() < (0.3 if found.worth else 0.01)  # a mean is not the mode
 
 
 def test_a_standard_normal_has_a_fit(seed):

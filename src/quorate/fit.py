@@ -1,7 +1,7 @@
 """A Gaussian fit of a subposterior, as warm-up finds it before the first draw."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,29 +12,46 @@ from quorate._types import Array
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """`mode` is (d,), `covariance` (d, d): the inverse curvature there, or better where known.
+    """What is known of a subposterior without its draws.
 
-    `noise` says how much more noise covariances of draws have than those of Gaussian draws: times
-    the variance, where the tails are heaviest.
+    Parameters
+    ----------
+    mean
+        The mean (d,) as well as it is known, be it no better than the mode.
+    covariance
+        The inverse curvature at the mode (d, d), or better where known.
+    noise
+        How much more noise covariances of draws have than those of Gaussian draws: times the
+        variance, where the tails are heaviest.
+    worth
+        How many independent draws have a mean as good as `mean`; 0 where it is a mode.
     """
 
-    mode: Array
+    mean: Array
     covariance: Array
     noise: float = 1.0
+    worth: float = 0.0
 
 
 def as_arrays(fits: Sequence[Fit | None]) -> dict[str, Array]:
-    """Those that are there, as arrays that can travel: `mode@i`, `fit@i`, `noise@i`."""
+    """Those that are there, as arrays that can travel: `mean@i`, `covariance@i` and so on."""
     known = {i: fit for i, fit in enumerate(fits) if fit is not None}
-    modes = {f"mode@{i}": fit.mode for i, fit in known.items()}
-    noises = {f"noise@{i}": np.array(fit.noise) for i, fit in known.items()}
-    return modes | noises | {f"fit@{i}": fit.covariance for i, fit in known.items()}
+    return {
+        f"{part.name}@{i}": np.asarray(getattr(fit, part.name))
+        for i, fit in known.items()
+        for part in fields(Fit)
+    }
 
 
 def fits_among(arrays: Mapping[str, NDArray[Any]], shards: Sequence[int]) -> dict[int, Fit]:
     """The fits among arrays that travelled, by shard; `shards[i]` is the i-th."""
     return {
-        shard: Fit(arrays[f"mode@{i}"], arrays[f"fit@{i}"], float(arrays[f"noise@{i}"]))
+        shard: Fit(
+            arrays[f"mean@{i}"],
+            arrays[f"covariance@{i}"],
+            float(arrays[f"noise@{i}"]),
+            float(arrays[f"worth@{i}"]),
+        )
         for i, shard in enumerate(shards)
-        if f"fit@{i}" in arrays
+        if f"mean@{i}" in arrays
     }

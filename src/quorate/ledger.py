@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorate._types import Array
+from quorate.combine.centres import shift_of
 from quorate.combine.consensus import consensus_weights, merge
 from quorate.combine.weights import shrunk_covariances
 from quorate.errors import require
@@ -163,15 +164,24 @@ class Ledger:
 
     def weights(self) -> Array:
         """W_s of eq. (6) for the shards that are included, from all received by now."""
-        batches = [np.swapaxes(self.batches(cell), 0, 1) for cell in self.included]
-        if self.merging.weights == "draws":
-            ridge = self.merging.cov_ridge
-            covs = np.concatenate([Moments.of(batch).covariance(ridge) for batch in batches])
-        else:
-            shards = [shard for cell in self.included for shard in self.cells[cell]]
-            moments = [Moments.of(draws) for batch in batches for draws in batch]
-            covs = shrunk_covariances(moments, [self._fits.get(shard) for shard in shards])
-        return consensus_weights(covs)
+        return self._weights(self._known())
+
+    def _known(self) -> list[tuple[Moments, Fit | None]]:
+        """Of every shard that is included, what its draws say and what warm-up did."""
+        return [
+            (Moments.of(draws), self._fits.get(shard))
+            for cell in self.included
+            for shard, draws in zip(
+                self.cells[cell], np.swapaxes(self.batches(cell), 0, 1), strict=True
+            )
+        ]
+
+    def _weights(self, known: list[tuple[Moments, Fit | None]]) -> Array:
+        moments, fits = zip(*known, strict=True)
+        if self.merging.weights == "shrunk":
+            return consensus_weights(shrunk_covariances(moments, fits))
+        ridge = self.merging.cov_ridge
+        return consensus_weights(np.stack([of.covariance(ridge) for of in moments]))
 
     def consensus(self) -> Array:
         """Global draws of eqs (8) and (10) from all received by now.
@@ -188,7 +198,12 @@ class Ledger:
             draws = [batch[order] for batch, order in zip(batches, which, strict=True)]
         else:
             draws = [batch[: self.n_complete] for batch in batches]
-        return merge(self.weights(), np.concatenate(draws, axis=1))
+        known = self._known()
+        weights = self._weights(known)
+        merged = merge(weights, np.concatenate(draws, axis=1))
+        if self.merging.weights == "shrunk":
+            merged += merge(weights, np.stack([shift_of(of, fit) for of, fit in known])[None])
+        return merged
 
     def draw_counts(self) -> DrawCounts:
         """Draws received, and those that are part of a global draw."""

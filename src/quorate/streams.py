@@ -42,6 +42,7 @@ class Purpose(IntEnum):
     POINTS = 12
     RESAMPLING = 13
     RESAMPLED_ORDER = 14
+    FITS = 15
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from quorate.errors import BadInputError, require
 from quorate.fit import Fit
 from quorate.moments import Moments
 
-_WORTH = 0.2  # independent draws that a draw of a chain is worth, for covariances; measured
+WORTH = 0.2  # independent draws that a draw of a chain is worth; measured, for covariances
 _SIGMAS = 3.0  # standard deviations of noise that the scale of a shard must exceed
 
 
@@ -76,11 +76,11 @@ def shrunk_covariance(
         return shrink_to_diagonal(moments.covariance(), moments.count)
     if len(constant):
         return np.asarray(scale * fit.covariance)
-    worth = _WORTH / fit.noise
+    worth = WORTH / fit.noise
     return shrink_to_fit(moments.covariance(), moments.count, scale * fit.covariance, worth)
 
 
-def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array, worth: float = _WORTH) -> Array:
+def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array, worth: float = WORTH) -> Array:
     """Covariances of draws, shrunk towards fitted ones; shapes (..., d, d), counts (...) or one.
 
     Every draw counts as `worth` independent Gaussian ones.
@@ -116,7 +116,7 @@ def shrink_to_diagonal(covs: Array, counts: ArrayLike) -> Array:
     products = sds[..., :, None] * sds[..., None, :]
     between = ~np.eye(covs.shape[-1], dtype=bool)
     squares = np.where(between, (covs / products) ** 2, 0.0)
-    noise = np.where(between, (1 - squares * (1 - 1 / n)) ** 2 / (_WORTH * n), 0.0)
+    noise = np.where(between, (1 - squares * (1 - 1 / n)) ** 2 / (WORTH * n), 0.0)
     total = np.maximum(squares.sum(axis=(-2, -1)), np.finfo(float).tiny)
     share = np.minimum(noise.sum(axis=(-2, -1)) / total, 1.0)[..., None, None]
     return np.asarray(np.where(between, (1 - share) * covs, covs))
@@ -130,7 +130,7 @@ def _beyond(deviations: Array, limits: Array) -> Array:
 def _common_scale(pairs: Sequence[tuple[Moments, Fit]]) -> float:
     """How many times wider draws are than fits, in the median shard; 1 where none has both."""
     scales = [
-        np.trace(np.linalg.solve(fit.covariance, of.covariance())) / len(fit.mode)
+        np.trace(np.linalg.solve(fit.covariance, of.covariance())) / len(fit.mean)
         for of, fit in pairs
     ]
     middle = float(np.median(scales)) if scales else 1.0

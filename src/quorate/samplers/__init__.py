@@ -63,9 +63,10 @@ def fit_of(state: State) -> Fit | None:
     """
     if "lower" not in state:
         return None
-    if "fit_covariance" in state:
-        return Fit(state["mean"], state["fit_covariance"], float(state["fit_noise"]))
-    lower = state["lower"]
+    lower = state.get("fit_lower", state["lower"])
+    if "fit_mean" in state:
+        noise, worth = float(state.get("fit_noise", 1.0)), float(state["fit_worth"])
+        return Fit(state["fit_mean"], lower @ lower.T, noise, worth)
     may_lack_mode = "inverse_masses" in state or "scale" in state  # `ellipse` would have raised
     if may_lack_mode and np.array_equal(lower, np.eye(len(lower))):
         masses = state.get("inverse_masses", np.ones(len(lower)))

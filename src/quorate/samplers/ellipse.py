@@ -4,7 +4,8 @@ The target is written as a multivariate Student-t base times what is left over. 
 chain is, the base is a Gaussian with a random scale (Algorithm 2 there); elliptical slice sampling
 (Murray, Adams & MacKay 2010) then moves along an ellipse through the current point, accepting by
 what is left over alone. Exact for any base, no tuning, log densities only. With the base at the
-Laplace fit of a shard of real size nearly every first proposal is accepted.
+Laplace fit of a shard of real size nearly every first proposal is accepted; where the curvature at
+the mode misleads, the base has the moments that `refinement` finds.
 
 A draw depends on the log density through comparisons alone, and on nothing else that machines
 round differently (see `base`), so chains agree bit for bit across thread counts and CPUs.
@@ -69,19 +70,22 @@ class EllipseSampler:
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         fit = laplace_fit(target)
-        base = mode_base = Base.around(fit)
-        pilot, state, found = self._pilot(target, base, stream, 0)
+        at_mode = Base.around(fit)
+        known = refined(target, at_mode, stream)
+        base = Base(known["fit_mean"], known["fit_lower"]) if "fit_lower" in known else at_mode
+        pilot, state, found = self._pilot(target, base, at_mode.mean, stream, 0)
         before = 0.0
         for _ in range(self.moves if found.ess_per_draw < _STUCK else 0):
             if not found.is_poor or found.ess_per_draw < _WORTH_IT * before:
                 break
             base, before = _moved(base, pilot), found.ess_per_draw
-            pilot, state, found = self._pilot(target, base, stream, int(state["index"]))
+            index = int(state["index"])
+            pilot, state, found = self._pilot(target, base, base.mean, stream, index)
         if self.warns:
             found.warn_if_poor(self.name, "use sampler='auto' or 'nuts', or raise `thin`")
         return {
             **state,
-            **refined(target, mode_base),
+            **known,
             **other_modes(target, fit),
             "index": np.array(0),
             "evaluations": np.array(0),
@@ -90,15 +94,15 @@ class EllipseSampler:
         }
 
     def _pilot(
-        self, target: Target, base: Base, stream: ChainStream, index: int
+        self, target: Target, base: Base, start: Array, stream: ChainStream, index: int
     ) -> tuple[Array, State, Efficiency]:
-        """Draws of a short chain from the middle of `base`, where it stands, what it is worth.
+        """Draws of a short chain from about `start`, where it stands then, what it is worth.
 
         A chain that looks poor is looked at for longer; where it stands does not depend on that.
         """
         one_by_one, stream = EllipseSampler(1, self.degrees), stream.for_warm_up()
-        z = np.zeros(target.dim)
-        start = {
+        z = snapped(solve_triangular(base.lower, start - base.mean, lower=True))
+        before = {
             "index": np.array(index),
             "z": z,
             "log_density": np.array(checked_density(target)(base.point(z))),
@@ -106,7 +110,7 @@ class EllipseSampler:
             "lower": base.lower,
             "evaluations": np.array(1),
         }
-        _, settled = one_by_one.draw(target, start, stream, _SETTLING)
+        _, settled = one_by_one.draw(target, before, stream, _SETTLING)
         pilot, state = one_by_one.draw(target, settled, stream, _PILOT)
         found, last = efficiency(pilot, settled, state), state
         if found.is_poor:

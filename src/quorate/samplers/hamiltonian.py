@@ -52,7 +52,7 @@ class Stepper:
     target: Target
     kernel: Kernel
 
-    def start(self, fit: LaplaceFit) -> State:
+    def start(self, fit: LaplaceFit, stream: ChainStream) -> State:
         """The state of a chain at the mode, with unit masses."""
         z = np.zeros(self.target.dim)
         if is_traceable(self.target):
@@ -65,7 +65,8 @@ class Stepper:
             raise NotANumberError(float(value), fit.mode.tolist())
         known: State = {}
         if not _lacks_mode(fit):
-            known = {**refined(self.target, Base.around(fit)), **other_modes(self.target, fit)}
+            better = refined(self.target, Base.around(fit), stream)
+            known = {**better, **other_modes(self.target, fit)}
         return {
             "index": np.array(0),
             "z": z,

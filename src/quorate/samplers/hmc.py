@@ -54,7 +54,8 @@ class HmcSampler:
         require_gradients(target, self.name)
         longest = pi / 2 / self.n_leapfrog
         stepper = Stepper(target, _KERNEL)
-        state, size = stepper.start(whitening(target)), StepSize.starting_at(longest, longest)
+        state = stepper.start(whitening(target), stream)
+        size = StepSize.starting_at(longest, longest)
         for key in stream.for_warm_up().keys(0, _WARM_UP):
             made = stepper.step(state, key, size.current)
             state, size = moved(state, made), size.after(made.acceptance, self.acceptance)

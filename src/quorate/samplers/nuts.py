@@ -54,7 +54,7 @@ class NutsSampler:
         return {**state, "divergences": np.array(0), "evaluations": np.array(0)}
 
     def _adapted(self, stepper: Stepper, stream: ChainStream) -> State:
-        state, size = stepper.start(whitening(stepper.target)), StepSize.starting_at(0.5)
+        state, size = stepper.start(whitening(stepper.target), stream), StepSize.starting_at(0.5)
         ends, window = window_ends(self.n_warm_up), []
         keys = stream.keys(0, self.n_warm_up)
         for i in range(self.n_warm_up):

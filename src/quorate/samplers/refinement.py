@@ -1,19 +1,21 @@
-"""Covariances of subposteriors that are not Gaussian, found in warm-up by importance sampling.
+"""Means and covariances of subposteriors, found in warm-up by importance sampling.
 
 Weights rest on the curvature at the mode until draws know better. Far from Gaussian it misleads,
 and draws of a heavy tail take long to tell. So the log density is first *probed* four standard
 deviations either way of the mode along every coordinate, where that of a Gaussian has fallen by 8.
-If all have, the curvature is kept, at the cost of 2d evaluations. Where one has not, its *ridge* is
-followed outwards, the other coordinates at their best, distances doubling. Points are then drawn
-from Student-t distributions around mode and ridge, and in further rounds around the moments found
-so far; all count in all rounds, weighed by the mixture (Cornuet, Marin, Mira & Robert 2012).
+Where one has not, its *ridge* is followed outwards, the other coordinates at their best, distances
+doubling. Points are then drawn from Student-t distributions around mode and ridge, and in further
+rounds around the moments found so far; all count in all rounds, weighed by the mixture (Cornuet,
+Marin, Mira & Robert 2012). If all have, one round around the mode finds the mean, and the curvature
+is kept.
 
-All is a function of the target: points are those of the additive recurrence of Roberts (2018), the
+Few points find a mean as good as that of many draws, being evenly spread: they are those of the
+additive recurrence of Roberts (2018), shifted at random (Cranley & Patterson 1976), for errors of
+shards to be independent of each other. All is a function of the target, the seed and the shard, the
 same for everyone, and what is found is rounded as a chain's base is.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import log
 
 import numpy as np
@@ -26,6 +28,7 @@ from quorate.sampler import State
 from quorate.samplers.base import Base
 from quorate.samplers.differences import Density, checked_density, forgiving, gradient_of
 from quorate.samplers.laplace import LaplaceFit
+from quorate.streams import ChainStream, Purpose
 from quorate.target import Target
 
 _REACH = 4.0  # standard deviations from the mode to a probe…
@@ -34,28 +37,41 @@ _FALLEN = -9.0  # fall at which a ridge ends
 _MOST_RIDGES, _MOST_POINTS = 4, 8
 _CLIMBS = 3  # steps back to a ridge
 _RISE = 0.1  # of the log density that a step back must bring, so that rounding decides nothing
-_ROUNDS, _POINTS = 4, 512
+_ROUNDS, _MOST_ROUNDS, _POINTS = 4, 16, 512
+_RIDGED = 2  # rounds of which half the points go to ridges
+_ENOUGH = 300.0  # effective points, for Gaussian tails, after which there are no more rounds
 _DEGREES, _WIDTH = 3.0, 1.2  # of the Student-t; wider than what it is drawn around
-_WORTH = 8.0  # random points that an effective one is worth, being evenly spread; measured
+_WORTH = 8.0  # random points that an effective one is worth, for covariances; measured
+_WORTH_FOR_MEANS = 2.0  # the same for means, whose errors draws must not be slow to mend; measured
 _LEAST = 5  # effective points per dimension below which nothing was learnt
 _MOST_DIMENSIONS = 16  # beyond, too few points are effective
 _GRID = 2.0**-12  # of standard deviations, and of the noise
 
 
-def refined(target: Target, base: Base) -> State:
-    """`fit_covariance` and `fit_noise` for a state; nothing where the curvature is kept."""
+def refined(target: Target, base: Base, stream: ChainStream) -> State:
+    """`fit_mean` and its `fit_worth` for a state, if enough points were effective.
+
+    And `fit_lower`, a factor of the covariance, with its `fit_noise`, unless the curvature is kept.
+    """
     if target.dim > _MOST_DIMENSIONS:
         return {}
     density = forgiving(checked_density(target))
     ridges = _Ridges(target, density, base)
+    rounds = _student_points(stream, target.dim)[: 1 if ridges.are_gaussian else None]
+    found = _importance(density, base, ridges.points(), rounds)
+    if not found.has_learnt:
+        return {}
+    worth = np.array(_WORTH_FOR_MEANS * round(found.n_effective))
     if ridges.are_gaussian:
-        return {}
-    found = _importance(density, base, ridges.points())
-    if found.n_effective < _LEAST * target.dim:
-        return {}
+        rounded = Base.around(LaplaceFit(found.mean, base.lower))
+        return {"fit_mean": rounded.mean, "fit_worth": worth}
     rounded = Base.around(LaplaceFit(found.mean, _lower(found.shrunk(base))))
-    noise = max(round(found.noise() / _GRID) * _GRID, 1.0)
-    return {"fit_covariance": rounded.covariance, "fit_noise": np.array(noise)}
+    return {
+        "fit_mean": rounded.mean,
+        "fit_worth": worth,
+        "fit_lower": rounded.lower,
+        "fit_noise": np.array(max(round(found.noise() / _GRID) * _GRID, 1.0)),
+    }
 
 
 class _Ridges:
@@ -152,6 +168,16 @@ class _Weighted:
     def n_effective(self) -> float:
         return float(1 / np.sum(self.weights**2))
 
+    @property
+    def has_learnt(self) -> bool:
+        """Whether the moments are worth anything."""
+        return self.n_effective >= _LEAST * len(self.mean)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether more points are likely to make the moments much better."""
+        return self.has_learnt and self.n_effective < _ENOUGH * self.noise()
+
     def shrunk(self, base: Base) -> Array:
         """The covariance, less what may be noise in how it differs from the base's."""
         return shrink_to_fit(self.covariance, self.n_effective, base.covariance, _WORTH)
@@ -163,13 +189,15 @@ class _Weighted:
         return float(np.linalg.eigvalsh(fourth)[-1] - len(z)) / 2
 
 
-def _importance(density: Density, base: Base, ridge: list[tuple[Array, Array]]) -> _Weighted:
-    """All rounds together. Half of the first goes to the ridge, if there is one."""
+def _importance(
+    density: Density, base: Base, ridge: list[tuple[Array, Array]], rounds: Array
+) -> _Weighted:
+    """All rounds together, of which there are more where tails are heavy."""
     mean, lower = base.mean, base.lower
     parts: list[_Part] = []
-    for i, z in enumerate(_student_points(len(mean))):
+    for i, z in enumerate(rounds):
         centres = [(mean, lower)]
-        if i == 0:
+        if i < _RIDGED:
             inner = base.covariance
             centres += [(x, _lower(inner + np.outer(s, s) / 4)) for x, s in ridge]
         shares = np.array([1.0] + [1 / len(ridge) for _ in centres[1:]])
@@ -177,6 +205,8 @@ def _importance(density: Density, base: Base, ridge: list[tuple[Array, Array]]) 
         for (place, scale), own in zip(centres, np.split(z, ends), strict=True):
             parts.append(_Part.around(place, _WIDTH * scale, own, density))
         found = _together(parts)
+        if i + 1 >= _ROUNDS and not found.wants_more:
+            break
         mean, lower = found.mean, _lower(found.shrunk(base))
     return found
 
@@ -214,17 +244,18 @@ def _lower(cov: Array) -> Array:
     return np.asarray(np.linalg.cholesky(cov), dtype=np.float64)
 
 
-@lru_cache(maxsize=8)
-def _student_points(dim: int) -> Array:
-    """Standard Student-t points, (_ROUNDS, _POINTS / 2, dim); their mirror images come with them.
+def _student_points(stream: ChainStream, dim: int) -> Array:
+    """Standard Student-t points (_MOST_ROUNDS, _POINTS / 2, dim); mirror images come with them.
 
-    The k-th uniform point is k (1/g, 1/g², …) modulo 1, with g the root of g^(d+2) = g + 1.
+    The k-th uniform point is shift + k (1/g, 1/g², …) modulo 1, with g the root of g^(d+2) = g + 1.
+    All chains of a shard have the same.
     """
+    shift = stream.streams.uniforms(Purpose.FITS, [(stream.shard, 0)], 0, 1, dim + 1)[0, 0]
     root = 2.0
     for _ in range(64):
         root = (1 + root) ** (1 / (dim + 2))
-    n = _ROUNDS * _POINTS // 2
-    uniforms = (0.5 + np.outer(np.arange(1, n + 1), root ** -np.arange(1.0, dim + 2))) % 1
+    n = _MOST_ROUNDS * _POINTS // 2
+    uniforms = (shift + np.outer(np.arange(1, n + 1), root ** -np.arange(1.0, dim + 2))) % 1
     scales = np.sqrt(_DEGREES / 2 / gammaincinv(_DEGREES / 2, uniforms[:, dim]))
     z = ndtri(uniforms[:, :dim]) * scales[:, None]
-    return np.asarray(z.reshape(_ROUNDS, -1, dim))
+    return np.asarray(z.reshape(_MOST_ROUNDS, -1, dim))

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from quorate.allocation import check_sizes
 from quorate.coding import make_code
-from quorate.combine.weights import shrunk_covariance
 from quorate.errors import require
 from quorate.linalg import check_ridge
 from quorate.pairing import check_pairing
@@ -16,7 +15,7 @@ from quorate.scheme import Scheme
 from quorate.schemes.adaptive import AdaptiveCMC
 from quorate.schemes.cmc import CMC
 from quorate.schemes.coded import CodedCMC
-from quorate.schemes.exact import ExactCodedCMC
+from quorate.schemes.exact import ExactCodedCMC, shrunk
 from quorate.schemes.grouped import GroupedCMC
 
 SCHEMES = ("cmc", "grouped", "coded", "adaptive")
@@ -113,7 +112,7 @@ def scheme_maker(
             floor=floor,
             last=last,
             checked=checked,
-            covariance=shrunk_covariance if weights == "shrunk" else None,
+            estimate=shrunk if weights == "shrunk" else None,
         )
     require(not checked, "checked", checked, "answers are checked with precision='exact' only")
     return lambda: CodedCMC(gradient_code, dim, cov_ridge, precision_ridge)

@@ -20,6 +20,8 @@ from quorate._types import Array, CodedArray
 from quorate.allocation import allocation_of
 from quorate.answers import Answers
 from quorate.coding import GradientCode
+from quorate.combine.centres import shift_of
+from quorate.combine.weights import shrunk_covariance
 from quorate.errors import SingularCovarianceError, require
 from quorate.fit import Fit, as_arrays, fits_among
 from quorate.ledger import DrawCounts
@@ -30,7 +32,7 @@ from quorate.replicas import Part, ReplicaChecks, SharedVectors
 from quorate.scheme import Processed
 from quorate.tasks import BatchCounter
 
-Covariance = Callable[[Moments, Fit | None], Array]
+Estimate = Callable[[Moments, Fit | None], tuple[Array, Array]]  # shift of the draws, and Ĉ
 _GROWTH_AT_FIRST = 1.2  # while weights are noisy and past draws few; 2 later
 _AT_FIRST = 4  # times the floor
 
@@ -82,10 +84,16 @@ class DrawsOrFit:
     floor: int
     cov_ridge: float = 0.0
 
-    def __call__(self, moments: Moments, fit: Fit | None) -> Array:
+    def __call__(self, moments: Moments, fit: Fit | None) -> tuple[Array, Array]:
+        as_drawn = np.zeros(moments.mean.shape[-1])
         if fit is not None and moments.count < self.floor:
-            return fit.covariance
-        return moments.covariance(self.cov_ridge)
+            return as_drawn, fit.covariance
+        return as_drawn, moments.covariance(self.cov_ridge)
+
+
+def shrunk(moments: Moments, fit: Fit | None) -> tuple[Array, Array]:
+    """Mean and Ĉ of a shard: of its draws, shrunk towards its fit."""
+    return shift_of(moments, fit), shrunk_covariance(moments, fit)
 
 
 class SendExact:
@@ -98,12 +106,12 @@ class SendExact:
         self,
         code: GradientCode,
         checkpoints: Checkpoints,
-        covariance: Covariance,
+        estimate: Estimate,
         shared: SharedVectors | None,
     ) -> None:
         self.code = code
         self.checkpoints = checkpoints
-        self.covariance = covariance
+        self.estimate = estimate
         self.shared = shared
 
     def start(self, fits: Sequence[Fit | None]) -> Arrays:
@@ -112,7 +120,7 @@ class SendExact:
         return {"count": np.array(0), "fitted": fitted, **as_arrays(fits)}
 
     def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
-        """Ĉ_s⁻¹ θ_s^l, where Ĉ_s is that of the last checkpoint at or before l; 0 if there is none.
+        """Ĉ_s⁻¹ (θ_s^l + shift), as known at the last checkpoint at or before l; 0 before any.
 
         Nothing depends on how draws are cut into blocks, not by a bit.
         """
@@ -121,14 +129,13 @@ class SendExact:
         after = {**state, "count": np.array(end), f"draws@{first}": draws}
         weighted, once, done = np.zeros(draws.shape), {}, first
         for number in self.checkpoints.within(first, end, bool(state["fitted"].all())):
-            weighted[:, done - first : number - first] = _weigh(
-                draws[:, done - first : number - first], after.get("precisions")
-            )
+            since = slice(done - first, number - first)
+            weighted[:, since] = _weigh(draws[:, since], after)
             past = _past_draws(after)[:, :number]
-            after["precisions"] = self._precisions(past, state)
-            once[number - 1] = self._at_checkpoint(past, after["precisions"])
+            after |= self._estimates(past, state)
+            once[number - 1] = self._at_checkpoint(past, after)
             done = number
-        weighted[:, done - first :] = _weigh(draws[:, done - first :], after.get("precisions"))
+        weighted[:, done - first :] = _weigh(draws[:, done - first :], after)
         vectors = self.code.pack(weighted)
         return Processed(vectors, self._products(vectors, first), once), after
 
@@ -152,20 +159,22 @@ class SendExact:
         """Of width 0 as long as there is no checkpoint."""
         return [(0,), self.code.pack(np.zeros(dim)).shape]
 
-    def _precisions(self, past: Array, state: Arrays) -> Array:
+    def _estimates(self, past: Array, state: Arrays) -> Arrays:
         fits = fits_among(state, range(len(past)))
         moments = [Moments.of(np.ascontiguousarray(shard)) for shard in past]
-        covs = np.array([self.covariance(of, fits.get(s)) for s, of in enumerate(moments)])
+        found = [self.estimate(of, fits.get(s)) for s, of in enumerate(moments)]
+        shifts, covs = (np.stack(parts) for parts in zip(*found, strict=True))
         sds = np.sqrt(np.diagonal(covs, axis1=-2, axis2=-1))
         if not (sds > 0).all():
             raise SingularCovarianceError
         scales = sds[:, :, None] * sds[:, None, :]
-        return np.asarray(spd_inverse(covs / scales) / scales)  # whatever the units
+        precisions = spd_inverse(covs / scales) / scales  # whatever the units
+        return {"shifts": shifts, "precisions": precisions}
 
-    def _at_checkpoint(self, past: Array, precisions: Array) -> Arrays:
+    def _at_checkpoint(self, past: Array, state: Arrays) -> Arrays:
         rows, columns = np.triu_indices(past.shape[-1])
-        entries = self.code.pack(precisions[:, None, rows, columns])
-        again = self.code.pack(_weigh(past, precisions))
+        entries = self.code.pack(state["precisions"][:, None, rows, columns])
+        again = self.code.pack(_weigh(past, state))
         arrays = {"precisions": entries, "again": again}
         if self.shared is None:
             return arrays
@@ -186,12 +195,13 @@ class SendExact:
         )
 
 
-def _weigh(draws: Array, precisions: Array | None) -> Array:
-    """Each draw (S, n, d) times the precision of its shard, added in order and not by BLAS."""
+def _weigh(draws: Array, state: Arrays) -> Array:
+    """Each draw (S, n, d), shifted, times its shard's precision, added in order and not by BLAS."""
     weighted = np.zeros(draws.shape)
-    if precisions is not None:
+    if "precisions" in state:
+        shifted = draws + state["shifts"][:, None]
         for j in range(draws.shape[-1]):
-            weighted += draws[..., j, None] * precisions[:, None, j, :]
+            weighted += shifted[..., j, None] * state["precisions"][:, None, j, :]
     return weighted
 
 
@@ -221,8 +231,9 @@ class ExactCodedCMC:
         The number of global draws that will be asked for, if known: weights are renewed there.
     checked
         Whether workers send what it takes to compare the holders of a shard.
-    covariance
-        Ĉ of a shard from its draws and its fit, if it has one: by default `DrawsOrFit`.
+    estimate
+        What a shard's draws are shifted by, and its Ĉ, from its draws and its fit, if it has one:
+        by default `DrawsOrFit`.
 
     Attributes
     ----------
@@ -241,7 +252,7 @@ class ExactCodedCMC:
         floor: int | None = None,
         last: int | None = None,
         checked: bool = False,
-        covariance: Covariance | None = None,
+        estimate: Estimate | None = None,
     ) -> None:
         check_ridge("cov_ridge", cov_ridge)
         floor = default_floor(dim) if floor is None else floor
@@ -255,7 +266,7 @@ class ExactCodedCMC:
         self.worker_side = SendExact(
             code,
             Checkpoints(floor, last),
-            covariance or DrawsOrFit(floor, cov_ridge),
+            estimate or DrawsOrFit(floor, cov_ridge),
             self._shared,
         )
         self.n_complete = 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from quorate._types import Array
+from quorate.combine.centres import shift_of
 from quorate.combine.consensus import consensus_weights
 from quorate.combine.weights import shrunk_covariances
 from quorate.errors import SingularCovarianceError, named_shards
@@ -152,7 +153,7 @@ class Question:
     def proposal(self) -> Proposal:
         """Where to look at the posterior: around the product of Gaussian shards.
 
-        Covariances are shrunk, so that this is the merge without the noise of its weights, and k̂
+        All is shrunk that can be, so that this is the merge without the noise of weights, and k̂
         speaks of the assumption; how far off the merged draws are is told by their moments. Without
         draws of shards it is around the merged draws. Other modes of shards are looked at too.
         Raises `SingularCovarianceError` where there are too few draws to say.
@@ -166,8 +167,10 @@ class Question:
             cov = merged.covariance()
             elsewhere = self._elsewhere([cov * self.n_shards] * len(self.shards))
             return Proposal.around(merged.mean, cov, elsewhere, self.n_shards)
-        covs = shrunk_covariances(known, [shard.fit for shard in self.shards])
-        means = np.stack([of.mean for of in known])
+        fits = [shard.fit for shard in self.shards]
+        covs = shrunk_covariances(known, fits)
+        centred = [of.mean + shift_of(of, fit) for of, fit in zip(known, fits, strict=True)]
+        means = np.stack(centred)
         weights = consensus_weights(covs)
         cov = weights[0] @ covs[0]  # W_s C_s is the same for all: (Σ C⁻¹)⁻¹
         cov = (cov + cov.T) / 2
