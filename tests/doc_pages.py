@@ -97,8 +97,9 @@ def run(block: Block, namespace: dict[str, Any]) -> None:
     if block.language in SHELLS:
         for command, shown in block.commands:
             printed = run_in_shell(command)
-            pattern = ".*".join(map(re.escape, shown.strip().split("…")))
-            assert re.search(pattern, printed, re.DOTALL), f"shown:\n{shown}\nprinted:\n{printed}"
+            pattern = ".*".join(map(re.escape, shown.strip().split("…"))) or ".*"
+            is_shown = re.fullmatch(pattern, printed.strip(), re.DOTALL)
+            assert is_shown, f"shown:\n{shown}\nprinted:\n{printed}"
     elif block.source.startswith(">>>"):
         run_session(block, namespace)
     else:

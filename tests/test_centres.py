@@ -34,7 +34,7 @@ def test_each_counts_for_what_it_is_worth():
 
 def test_heavy_tails_make_draws_worth_less():
     mean = np.array([0.1, -0.1])
-    heavy = Fit(mean, np.eye(2), noise=10.0, worth=300.0)
+    heavy = Fit(mean, np.eye(2), noise=100.0, worth=300.0)
     found = shift_of(moments_at([0.0, 0.0]), heavy)
     np.testing.assert_allclose(found, 300 / (300 + 50 * WORTH) * mean, rtol=1e-12)
 
@@ -80,29 +80,34 @@ def test_coordinates_do_not_matter(number, count, length):
 
 
 def three_shards(rng, worth):
-    draws = [rng.normal(size=(30, 1, 2)) + s for s in range(3)]
+    draws = [rng.normal(size=(30 + 10 * s, 1, 2)) + s for s in range(3)]
     fits = [Fit(np.full(2, s + 0.1), np.eye(2), worth=worth) for s in range(3)]
     return draws, fits
 
 
-def ledger_of(draws, fits, weights):
-    ledger = Ledger([(s,) for s in range(3)], Merging(pairing="all", weights=weights))
+def ledger_of(draws, fits, weights, pairing="all"):
+    ledger = Ledger([(s,) for s in range(len(draws))], Merging(pairing=pairing, weights=weights))
     for s, (of, fit) in enumerate(zip(draws, fits, strict=True)):
         ledger.add(s, of, extras={f"{k}@0": np.asarray(v) for k, v in vars(fit).items()})
     return ledger
 
 
-def test_merged_draws_are_shifted_as_shards_are(rng):
+@pytest.mark.parametrize("pairing", ["all", "paper"])
+def test_merged_draws_are_shifted_as_shards_are(pairing, rng):
     draws, fits = three_shards(rng, worth=50.0)
-    ledger = ledger_of(draws, fits, "shrunk")
-    moments = [Moments.of(of[:, 0]) for of in draws]
-    centres = [of.mean + shift_of(of, fit) for of, fit in zip(moments, fits, strict=True)]
-    weights = consensus_weights(shrunk_covariances(moments, fits))
-    merged = ledger.consensus()
-    np.testing.assert_allclose(merged.mean(axis=0), np.einsum("sij,sj->i", weights, centres))
-    plain = ledger_of(draws, three_shards(rng, worth=0.0)[1], "shrunk").consensus()
-    np.testing.assert_allclose(merged - merged.mean(axis=0), plain - plain.mean(axis=0))
-    assert np.abs(merged - plain).max() > 1e-3
+    ledger = ledger_of(draws, fits, "shrunk", pairing)
+    used = [of[:, 0] if pairing == "all" else of[:30, 0] for of in draws]
+    shifts = [shift_of(Moments.of(of), fit) for of, fit in zip(used, fits, strict=True)]
+    shift = np.einsum("sij,sj->i", ledger.weights(), shifts)
+    without = ledger_of(draws, three_shards(rng, worth=0.0)[1], "shrunk", pairing)
+    assert np.abs(shift).min() > 1e-3
+    np.testing.assert_allclose(ledger.consensus(), without.consensus() + shift, atol=1e-12)
+
+
+def test_draws_of_a_single_shard_are_left_as_they_are(rng):
+    draws, fits = three_shards(rng, worth=50.0)
+    found = ledger_of(draws[:1], fits[:1], "shrunk", "paper").consensus()
+    np.testing.assert_allclose(found, draws[0][:, 0], atol=1e-12)
 
 
 def test_the_papers_weights_leave_draws_where_they_are(rng):
@@ -118,7 +123,8 @@ def test_means_of_warm_up_are_worth_what_they_say(shape, seed):
     """Over 40 shards, whose errors are independent of each other.
 
     Logarithms of gamma variates have mean ψ(a) and variance ψ'(a). If means were worth just what
-    they say, the average of 200 squares would exceed 1.35 once in a thousand runs.
+    they say, the average of 200 squares would exceed 1.35 once in a thousand runs. They are worth
+    about three times that, or more.
     """
     dim, n_shards = 5, 40
     target = log_gamma(np.full(dim, shape))
@@ -126,13 +132,15 @@ def test_means_of_warm_up_are_worth_what_they_say(shape, seed):
     found = [refined(target, base, stream(seed, shard=s)) for s in range(n_shards)]
     sd = np.sqrt(polygamma(1, shape))
 
+    worths = np.array([fit["fit_worth"] for fit in found])
+
     def errors(means):
-        return (np.asarray(means) - digamma(shape)) / sd * np.sqrt(found[0]["fit_worth"])
+        return (np.asarray(means) - digamma(shape)) / sd * np.sqrt(worths)[:, None]
 
     of_fits = errors([fit["fit_mean"] for fit in found])
-    assert np.mean(of_fits**2) < 1.35
+    assert np.mean(of_fits**2) < 0.6
     assert np.abs(of_fits.mean(axis=0)).max() < 4.5 / np.sqrt(n_shards)
-    assert np.mean(errors(base.mean) ** 2) > 1.35  # the mode
+    assert np.mean(errors([base.mean] * n_shards) ** 2) > 5  # modes
 
 
 @pytest.mark.parametrize(

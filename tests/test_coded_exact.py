@@ -230,6 +230,20 @@ def test_draws_are_shifted_as_those_of_cmc(rng):
     np.testing.assert_allclose(scheme.global_draws(), expected, atol=1e-10)
 
 
+@pytest.mark.parametrize("n_draws", [2, FLOOR - 1])
+def test_a_few_draws_do_not_say_where_others_belong(n_draws, rng):
+    """The first checkpoint is at the first draw, of which all up to the next one know."""
+    draws = draws_of(rng, 4, n_draws)
+    fits = [Fit(np.zeros(DIM), np.eye(DIM), worth=worth) for worth in (900.0, 0.0)]
+    with_means, without = (
+        receive_all(
+            ExactCodedCMC(coding.grouped(4, 2), DIM, estimate=shrunk), draws, (1, 2), fits=[fit] * 4
+        ).global_draws()
+        for fit in fits
+    )
+    np.testing.assert_array_equal(with_means, without)
+
+
 def test_one_shard_without_a_fit_has_all_wait_for_the_floor(rng):
     draws = draws_of(rng, 4)
     fits = [Fit(np.zeros(DIM), np.eye(DIM))] * 3 + [None]

@@ -21,8 +21,9 @@ from quorate.errors import (
 from quorate.extras import load
 from quorate.samplers import SAMPLERS, make_sampler
 from quorate.samplers.adaptation import window_ends
+from quorate.samplers.base import Base
 from quorate.samplers.efficiency import LEAST_ESS
-from quorate.samplers.ellipse import EllipseSampler, efficiency
+from quorate.samplers.ellipse import EllipseSampler, _moved, efficiency
 from quorate.samplers.exact import ExactSampler
 from quorate.samplers.laplace import laplace_fit
 from quorate.samplers.modes import other_modes
@@ -312,6 +313,38 @@ def test_searches_from_elsewhere_find_other_modes():
 @pytest.mark.parametrize("target", [gaussian(MEAN, COV), log_gamma(np.array([0.3, 1.0, 9.0]))])
 def test_searches_find_nothing_where_there_is_one_mode(target):
     assert other_modes(target, laplace_fit(target)) == {}
+
+
+class Fragile(Density):
+    """N(0, I) whose log density, and more so its gradient, is refused far out."""
+
+    def log_likelihood(self, x, shard):
+        if np.abs(x).max() > 15:
+            raise BadInputError("log likelihood", float("nan"), "it must be a number")
+        return -float(x @ x) / 2
+
+    def log_prior_and_gradient(self, x):
+        return 0.0, np.zeros(self.dim)
+
+    def log_likelihood_and_gradient(self, x, shard):
+        if np.abs(x).max() > 7:
+            raise BadInputError("gradient", float("nan"), "it must be numbers")
+        return self.log_likelihood(x, shard), -x
+
+
+@pytest.mark.parametrize("name", ["ellipse", "nuts", "hmc", "random_walk"])
+def test_a_model_that_refuses_points_far_out_is_drawn_from(name, seed):
+    target, sampler = Target(Fragile(2, None), {}, 1), make_sampler(name)
+    chain = stream(seed)
+    draws, _ = sampler.draw(target, sampler.warm_up(target, chain), chain, 50)
+    assert np.isfinite(draws).all()
+
+
+def test_the_base_of_a_pilot_that_does_not_move_stays():
+    base = Base.standard(np.zeros(2))
+    moved = _moved(base, np.zeros((200, 2)))
+    np.testing.assert_array_equal(moved.lower, base.lower)
+    np.testing.assert_array_equal(moved.mean, base.mean)
 
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-5, 1e-6])

@@ -83,6 +83,22 @@ def test_trajectories_end_where_they_turn_back(rng):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+def test_where_there_is_no_number_a_trajectory_ends(kernel, rng):
+    """A model is never asked for what lies beyond."""
+    calls = []
+
+    def lost(z):
+        calls.append(z)
+        return np.nan, np.full(2, np.nan)
+
+    start = started(Dynamics(log_gamma, 0.3, INVERSE_MASSES), np.zeros(2), rng)
+    walk = KERNELS[kernel](Dynamics(lost, 0.3, INVERSE_MASSES), start, rng)
+    assert walk.end is start
+    assert walk.is_divergent
+    assert walk.n_gradients == len(calls) == 1
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_a_trajectory_that_diverges_leads_nowhere(kernel, rng):
     dynamics = Dynamics(log_gamma, 1e3, INVERSE_MASSES)
     start = started(dynamics, np.zeros(2), rng)

@@ -84,12 +84,14 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
                 for i, shard in enumerate(record.shards):
                     chains[shard].setdefault(record.key, []).append(record.payload[:, i])
             elif isinstance(record, EventRecord) and record.what in _FAULTS:
-                for shard in allocation.shards_of(record.worker or 0):
+                for shard in (
+                    allocation.shards_of(record.worker) if record.worker is not None else ()
+                ):
                     faults[shard] += 1
         for key, state in reader.states():
             for shard in key.shards:
                 found = _state_of(shard, state or {})
-                fits.setdefault(shard, fit_of(found))
+                fits[shard] = fits.get(shard) or fit_of(found)
                 if "other_modes" in found:
                     modes[shard] = found["other_modes"]
                 if _DIVERGENCES in found:

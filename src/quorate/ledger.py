@@ -164,24 +164,14 @@ class Ledger:
 
     def weights(self) -> Array:
         """W_s of eq. (6) for the shards that are included, from all received by now."""
-        return self._weights(self._known())
-
-    def _known(self) -> list[tuple[Moments, Fit | None]]:
-        """Of every shard that is included, what its draws say and what warm-up did."""
-        return [
-            (Moments.of(draws), self._fits.get(shard))
-            for cell in self.included
-            for shard, draws in zip(
-                self.cells[cell], np.swapaxes(self.batches(cell), 0, 1), strict=True
-            )
-        ]
-
-    def _weights(self, known: list[tuple[Moments, Fit | None]]) -> Array:
-        moments, fits = zip(*known, strict=True)
+        moments = _by_shard([self.batches(cell) for cell in self.included])
         if self.merging.weights == "shrunk":
-            return consensus_weights(shrunk_covariances(moments, fits))
+            return consensus_weights(shrunk_covariances(moments, self._fits_included()))
         ridge = self.merging.cov_ridge
         return consensus_weights(np.stack([of.covariance(ridge) for of in moments]))
+
+    def _fits_included(self) -> list[Fit | None]:
+        return [self._fits.get(shard) for cell in self.included for shard in self.cells[cell]]
 
     def consensus(self) -> Array:
         """Global draws of eqs (8) and (10) from all received by now.
@@ -197,12 +187,12 @@ class Ledger:
             which = every_draw(counts, Streams(self.merging.seed))
             draws = [batch[order] for batch, order in zip(batches, which, strict=True)]
         else:
-            draws = [batch[: self.n_complete] for batch in batches]
-        known = self._known()
-        weights = self._weights(known)
+            draws = batches = [batch[: self.n_complete] for batch in batches]
+        weights = self.weights()
         merged = merge(weights, np.concatenate(draws, axis=1))
-        if self.merging.weights == "shrunk":
-            merged += merge(weights, np.stack([shift_of(of, fit) for of, fit in known])[None])
+        if self.merging.weights == "shrunk" and len(weights) > 1:  # draws of one shard are right
+            known = zip(_by_shard(batches), self._fits_included(), strict=True)
+            merged += merge(weights, np.stack([shift_of(*of) for of in known])[None])
         return merged
 
     def draw_counts(self) -> DrawCounts:
@@ -212,3 +202,8 @@ class Ledger:
         if self.merging.pairing == "all":
             return DrawCounts(received, received if self.n_complete else 0)
         return DrawCounts(received, self.n_complete * sum(sizes[cell] for cell in self.included))
+
+
+def _by_shard(batches: Sequence[Array]) -> list[Moments]:
+    """Moments of the draws of every shard, from the batches (n, n_shards, d) of all cells."""
+    return [Moments.of(draws) for batch in batches for draws in np.swapaxes(batch, 0, 1)]

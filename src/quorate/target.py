@@ -6,6 +6,7 @@ from typing import cast
 import numpy as np
 
 from quorate._types import Array
+from quorate.errors import BadInputError
 from quorate.model import DifferentiableModel, Model, Shard
 
 NONE = -1e300  # log density that stands for -inf where numbers have to be finite
@@ -52,6 +53,13 @@ def log_densities(target: Target, points: Array) -> Array:
 
     Points may lie where no chain would go, and where a model may overflow.
     """
+
+    def value(x: Array) -> float:
+        try:
+            return float(target.log_density(x))
+        except BadInputError:
+            return NONE
+
     with np.errstate(all="ignore"):
-        values = np.array([target.log_density(x) for x in points], dtype=np.float64)
+        values = np.array([value(x) for x in points])
     return np.where(np.isfinite(values), np.maximum(values, NONE), NONE)

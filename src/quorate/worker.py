@@ -27,6 +27,7 @@ from quorate.target import Target, log_densities
 _BLOCK_SECONDS = 0.1
 _FIRST_BLOCK = 8
 _SIDE = "side"  # where what the scheme keeps at the worker is found among a state's arrays
+_COUNTS = ("evaluations", "divergences", "accepted")  # of a chain, in its state
 _Key = tuple[tuple[int, ...], int]  # shards, chain
 
 
@@ -103,8 +104,9 @@ class Chains:
         return self._states.get((shard, chain))
 
     def restore(self, shard: int, chain: int, state: State, index: int) -> None:
-        """Go on from `state`, with the draw of this index."""
-        self._states[shard, chain] = {**state, "index": np.array(index)}
+        """Go on from `state`, with the draw of this index; at 0 it may be another chain's."""
+        anew = {} if index else {name: np.array(0) for name in _COUNTS if name in state}
+        self._states[shard, chain] = {**state, **anew, "index": np.array(index)}
 
     def _target(self, shard: int) -> Target:
         if shard not in self._targets:

@@ -12,7 +12,7 @@ from quorate.cli.console import out
 from quorate.cli.sampling import summary_table
 from quorate.run import N_POINTS
 from quorate.trust.shards import ShardFinding
-from quorate.trust.verdict import Verdict
+from quorate.trust.verdict import GOOD, USABLE, Verdict
 
 _NOT_TRUSTED = 3  # exit code of a merge that is not to be trusted, or could not be checked
 
@@ -29,7 +29,7 @@ def check_command(run_dir: Path, **options: Any) -> None:
     """
     verdict = check(run_dir, **options)
     _show(verdict)
-    if verdict.verdict not in ("good", "usable"):
+    if verdict.verdict not in (GOOD, USABLE):
         raise SystemExit(_NOT_TRUSTED)
 
 

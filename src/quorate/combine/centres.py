@@ -20,11 +20,12 @@ def shift_of(moments: Moments, fit: Fit | None) -> Array:
     """What to add to the draws of a shard, shape (d,): 0 where its fit does not know the mean.
 
     Draws say where they differ from the fit louder than their noise: then the share
-    1 - limit² / gap² of the gap is theirs, as in `quorate.combine.weights`.
+    1 - limit² / gap² of the gap is theirs, as in `quorate.combine.weights`. Chains are slow in
+    heavy tails, and draws are worth less there.
     """
     if fit is None or not fit.worth or not moments.count:
         return np.zeros(moments.mean.shape[-1])
-    gap, n = fit.mean - moments.mean, WORTH / fit.noise * moments.count
+    gap, n = fit.mean - moments.mean, WORTH / np.sqrt(fit.noise) * moments.count
     square = float(gap @ np.linalg.solve(fit.covariance, gap))
     limit = (np.sqrt(len(gap)) + _SIGMAS) ** 2 * (1 / n + 1 / fit.worth)
     share = min(fit.worth / (n + fit.worth), limit / max(square, limit))

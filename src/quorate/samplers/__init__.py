@@ -67,8 +67,7 @@ def fit_of(state: State) -> Fit | None:
     if "fit_mean" in state:
         noise, worth = float(state.get("fit_noise", 1.0)), float(state["fit_worth"])
         return Fit(state["fit_mean"], lower @ lower.T, noise, worth)
-    may_lack_mode = "inverse_masses" in state or "scale" in state  # `ellipse` would have raised
-    if may_lack_mode and np.array_equal(lower, np.eye(len(lower))):
+    if not state.get("has_mode", True):
         masses = state.get("inverse_masses", np.ones(len(lower)))
         return None if (masses == 1).all() else Fit(state["mean"], np.diag(masses))
     return Fit(state["mean"], lower @ lower.T)

@@ -72,6 +72,19 @@ def gradient_of(target: Target, density: Density, scales: Array) -> Gradient:
     return differences
 
 
+def forgiving_gradient(gradient: Gradient) -> Gradient:
+    """0 where the gradient overflows, or is not there."""
+
+    def at(x: Array) -> Array:
+        try:
+            found = gradient(x)
+        except (BadInputError, NotANumberError):
+            return np.zeros(len(x))
+        return np.where(np.isfinite(found), found, 0.0)
+
+    return at
+
+
 def find_scales(density: Density, x: Array, value: float, guess: Array | None = None) -> Array:
     """The scale of every coordinate around x, infinity where the density is flat."""
     first = np.maximum(np.abs(x), 1.0) * 0.01 if guess is None else guess

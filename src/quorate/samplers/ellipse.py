@@ -147,7 +147,7 @@ def _moved(base: Base, pilot: Array) -> Base:
     mean, sd = z.mean(axis=0), z.std(axis=0)
     error = sd / np.sqrt(np.clip(np.nan_to_num(bulk_ess(z[None])), 4, len(z)))
     shift = np.where(np.abs(mean) > _SURELY * error, mean, 0.0)
-    width = np.sqrt(np.mean(sd**2))
+    width = np.sqrt(np.mean(sd**2)) or 1.0
     return Base.around(LaplaceFit(base.mean + base.lower @ shift, base.lower * width))
 
 

@@ -52,8 +52,9 @@ class Stepper:
     target: Target
     kernel: Kernel
 
-    def start(self, fit: LaplaceFit, stream: ChainStream) -> State:
+    def start(self, stream: ChainStream) -> State:
         """The state of a chain at the mode, with unit masses."""
+        fit, has_mode = _whitening(self.target)
         z = np.zeros(self.target.dim)
         if is_traceable(self.target):
             begin, _ = _compiled(Owner.of(self.target), self.kernel)
@@ -64,7 +65,7 @@ class Stepper:
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             raise NotANumberError(float(value), fit.mode.tolist())
         known: State = {}
-        if not _lacks_mode(fit):
+        if has_mode:
             better = refined(self.target, Base.around(fit), stream)
             known = {**better, **other_modes(self.target, fit)}
         return {
@@ -74,6 +75,7 @@ class Stepper:
             "gradient": np.asarray(gradient),
             "mean": fit.mode,
             "lower": fit.lower,
+            "has_mode": np.array(has_mode),
             "step_size": np.array(0.5),
             "inverse_masses": np.ones(self.target.dim),
             "divergences": np.array(0),
@@ -133,18 +135,13 @@ def moved(state: State, made: Step) -> State:
     }
 
 
-def whitening(target: Target) -> LaplaceFit:
-    """The Laplace fit; the model's start and scale 1 where there is no mode to be found."""
+def _whitening(target: Target) -> tuple[LaplaceFit, bool]:
+    """The Laplace fit; the model's start and scale 1, and False, where no mode is to be found."""
     try:
-        return laplace_fit(target)
+        return laplace_fit(target), True
     except ImproperError as error:
-        warnings.warn(f"no whitening: {error}", WrongShapeWarning, stacklevel=4)
-        return LaplaceFit(starting_point(target)[0], np.eye(target.dim))
-
-
-def _lacks_mode(fit: LaplaceFit) -> bool:
-    """Whether the fit is what `whitening` puts in the place of one."""
-    return bool(np.array_equal(fit.lower, np.eye(len(fit.mode))))
+        warnings.warn(f"no whitening: {error}", WrongShapeWarning, stacklevel=5)
+        return LaplaceFit(starting_point(target)[0], np.eye(target.dim)), False
 
 
 def _whitened(target: Target, mean: Array, lower: Array) -> Density:

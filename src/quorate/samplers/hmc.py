@@ -16,7 +16,7 @@ from quorate.errors import require
 from quorate.sampler import Determinism, State
 from quorate.samplers import trajectories
 from quorate.samplers.adaptation import StepSize
-from quorate.samplers.hamiltonian import Kernel, Stepper, moved, whitening
+from quorate.samplers.hamiltonian import Kernel, Stepper, moved
 from quorate.samplers.jax_density import require_gradients
 from quorate.samplers.nuts import warn_of_divergences
 from quorate.streams import ChainStream
@@ -54,7 +54,7 @@ class HmcSampler:
         require_gradients(target, self.name)
         longest = pi / 2 / self.n_leapfrog
         stepper = Stepper(target, _KERNEL)
-        state = stepper.start(whitening(target), stream)
+        state = stepper.start(stream)
         size = StepSize.starting_at(longest, longest)
         for key in stream.for_warm_up().keys(0, _WARM_UP):
             made = stepper.step(state, key, size.current)

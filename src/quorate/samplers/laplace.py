@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from quorate._types import Array
-from quorate.errors import BadInputError, ImproperError, NotANumberError, require
+from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.checks import at, call, require_scalar
 from quorate.samplers.differences import (
     MANY,
@@ -20,6 +20,7 @@ from quorate.samplers.differences import (
     checked_density,
     curvature,
     find_scales,
+    forgiving,
     gradient_of,
 )
 from quorate.target import Target
@@ -246,10 +247,8 @@ def _edge(along: str, received: float) -> BadInputError:
 
 def _falls(density: Density, place: _Place, sd: Array) -> bool:
     """Whether it does far along `sd`; it may be another mode that is met there first."""
-    try:
-        return any(density(place.x + far * sd) < place.value - _FALL for far in _FAR)
-    except NotANumberError:  # overflow so far out says nothing against the mode
-        return True
+    at = forgiving(density)  # overflow so far out says nothing against the mode
+    return any(at(place.x + far * sd) < place.value - _FALL for far in _FAR)
 
 
 def _named(target: Target, direction: Array) -> list[str]:

@@ -12,7 +12,12 @@ from scipy.linalg import solve_triangular
 
 from quorate._types import Array
 from quorate.sampler import State
-from quorate.samplers.differences import checked_density, forgiving, gradient_of
+from quorate.samplers.differences import (
+    checked_density,
+    forgiving,
+    forgiving_gradient,
+    gradient_of,
+)
 from quorate.samplers.laplace import LaplaceFit
 from quorate.target import Target
 
@@ -41,6 +46,7 @@ def other_modes(target: Target, fit: LaplaceFit) -> State:
 def _starts(target: Target, fit: LaplaceFit) -> Iterator[Array]:
     own = np.array(target.model.initial(), dtype=np.float64)
     yield 2 * own - fit.mode
+    # The same for all shards: the verdict merges the first that each has found
     for z in np.random.default_rng(0).standard_normal((_STARTS, target.dim)):
         yield own + _SPREAD * z
 
@@ -51,7 +57,8 @@ class _Search:
     def __init__(self, target: Target, fit: LaplaceFit) -> None:
         self.fit = fit
         self.density = forgiving(checked_density(target))
-        self.gradient = gradient_of(target, self.density, np.sqrt(np.diag(fit.cov)))
+        gradient = gradient_of(target, self.density, np.sqrt(np.diag(fit.cov)))
+        self.gradient = forgiving_gradient(gradient)
         self.height = self.density(fit.mode)
 
     def climbed(self, start: Array) -> Array | None:
@@ -81,8 +88,7 @@ class _Search:
 
     def _depth(self, z: Array) -> tuple[float, Array]:
         x = self._outer(z)
-        slope = np.nan_to_num(self.fit.lower.T @ self.gradient(x), nan=0.0)
-        return min(self.height - self.density(x), 1e100), -slope
+        return min(self.height - self.density(x), 1e100), -self.fit.lower.T @ self.gradient(x)
 
     def _outer(self, z: Array) -> Array:
         return np.asarray(self.fit.mode + self.fit.lower @ z)

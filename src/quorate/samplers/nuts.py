@@ -15,7 +15,7 @@ from quorate.errors import DivergenceWarning, require
 from quorate.sampler import Determinism, State
 from quorate.samplers import trajectories
 from quorate.samplers.adaptation import StepSize, inverse_masses, window_ends
-from quorate.samplers.hamiltonian import Kernel, Stepper, moved, whitening
+from quorate.samplers.hamiltonian import Kernel, Stepper, moved
 from quorate.samplers.jax_density import require_gradients
 from quorate.streams import ChainStream
 from quorate.target import Target
@@ -54,7 +54,7 @@ class NutsSampler:
         return {**state, "divergences": np.array(0), "evaluations": np.array(0)}
 
     def _adapted(self, stepper: Stepper, stream: ChainStream) -> State:
-        state, size = stepper.start(whitening(stepper.target), stream), StepSize.starting_at(0.5)
+        state, size = stepper.start(stream), StepSize.starting_at(0.5)
         ends, window = window_ends(self.n_warm_up), []
         keys = stream.keys(0, self.n_warm_up)
         for i in range(self.n_warm_up):

@@ -49,7 +49,7 @@ class RandomWalkSampler:
         require(self.shape in shapes, "shape", self.shape, f"choose one of {', '.join(shapes)}")
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
-        base = self._base(target)
+        base, has_mode = self._base(target)
         z, log_scale = np.zeros(target.dim), log(2.4 / np.sqrt(target.dim))
         state: State = {
             "index": np.array(0),
@@ -57,6 +57,7 @@ class RandomWalkSampler:
             "log_density": np.array(checked_density(target)(base.point(z))),
             "mean": base.mean,
             "lower": base.lower,
+            "has_mode": np.array(has_mode),
             "scale": np.array(_rounded(exp(log_scale))),
             "accepted": np.array(0),
         }
@@ -69,13 +70,14 @@ class RandomWalkSampler:
             state = {**state, "scale": np.array(_rounded(exp(log_scale)))}
         return {**state, "index": np.array(0), "accepted": np.array(0)}
 
-    def _base(self, target: Target) -> Base:
+    def _base(self, target: Target) -> tuple[Base, bool]:
+        """Where steps are made, and whether that is around a mode."""
         if self.shape == "laplace":
             try:
-                return Base.around(laplace_fit(target))
+                return Base.around(laplace_fit(target)), True
             except ImproperError:
                 pass  # a density without a mode can be walked all the same
-        return Base.standard(starting_point(target)[0])
+        return Base.standard(starting_point(target)[0]), False
 
     def draw(
         self, target: Target, state: State, stream: ChainStream, n: int

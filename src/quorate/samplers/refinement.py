@@ -23,10 +23,15 @@ from scipy.special import gammaincinv, ndtri
 
 from quorate._types import Array
 from quorate.combine.weights import shrink_to_fit
-from quorate.errors import BadInputError, NotANumberError
 from quorate.sampler import State
 from quorate.samplers.base import Base
-from quorate.samplers.differences import Density, checked_density, forgiving, gradient_of
+from quorate.samplers.differences import (
+    Density,
+    checked_density,
+    forgiving,
+    forgiving_gradient,
+    gradient_of,
+)
 from quorate.samplers.laplace import LaplaceFit
 from quorate.streams import ChainStream, Purpose
 from quorate.target import Target
@@ -80,7 +85,7 @@ class _Ridges:
     def __init__(self, target: Target, density: Density, base: Base) -> None:
         self._density, self._mode, self._cov = density, base.mean, base.covariance
         self._sds = np.sqrt(np.diag(self._cov))
-        self._gradient = gradient_of(target, density, self._sds)
+        self._slope = forgiving_gradient(gradient_of(target, density, self._sds))
         self._top = density(base.mean)
         steps = _REACH * self._cov / self._sds
         probes = [
@@ -128,14 +133,6 @@ class _Ridges:
             x, value = place
         grid = _GRID * 2.0 ** np.ceil(np.log2(self._sds))
         return np.asarray(np.round(x / grid) * grid)
-
-    def _slope(self, x: Array) -> Array:
-        """The gradient; 0 where there is none."""
-        try:
-            gradient = self._gradient(x)
-        except (BadInputError, NotANumberError):
-            return np.zeros(len(x))
-        return np.where(np.isfinite(gradient), gradient, 0.0)
 
     def _fall(self, x: Array) -> float:
         return self._density(x) - self._top

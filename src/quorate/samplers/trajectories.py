@@ -71,13 +71,13 @@ class Dynamics:
 
 def hmc(dynamics: Dynamics, start: Phase, rng: np.random.Generator, n_leapfrog: int) -> Walk:
     """A trajectory of so many leapfrog steps; its end is accepted or not."""
-    end = start
-    for _ in range(n_leapfrog):
-        end = dynamics.after(end, dynamics.step_size)
-    gain = dynamics.energy(end) - dynamics.energy(start)
+    end, gain, n_gradients = start, 0.0, 0
+    while n_gradients < n_leapfrog and gain < inf:
+        end, n_gradients = dynamics.after(end, dynamics.step_size), n_gradients + 1
+        gain = dynamics.energy(end) - dynamics.energy(start)
     acceptance = exp(-max(gain, 0.0))
     accepted = rng.random() < acceptance
-    return Walk(end if accepted else start, acceptance, gain > _DIVERGENT, n_leapfrog)
+    return Walk(end if accepted else start, acceptance, gain > _DIVERGENT, n_gradients)
 
 
 def nuts(dynamics: Dynamics, start: Phase, rng: np.random.Generator) -> Walk:

@@ -92,7 +92,7 @@ class DrawsOrFit:
 
 
 def shrunk(moments: Moments, fit: Fit | None) -> tuple[Array, Array]:
-    """Mean and Ĉ of a shard: of its draws, shrunk towards its fit."""
+    """With mean and Ĉ of draws shrunk towards those of the fit."""
     return shift_of(moments, fit), shrunk_covariance(moments, fit)
 
 
@@ -164,6 +164,8 @@ class SendExact:
         moments = [Moments.of(np.ascontiguousarray(shard)) for shard in past]
         found = [self.estimate(of, fits.get(s)) for s, of in enumerate(moments)]
         shifts, covs = (np.stack(parts) for parts in zip(*found, strict=True))
+        if past.shape[1] < self.checkpoints.floor:
+            shifts[:] = 0.0  # else that of very few draws would move all up to the next checkpoint
         sds = np.sqrt(np.diagonal(covs, axis1=-2, axis2=-1))
         if not (sds > 0).all():
             raise SingularCovarianceError

@@ -313,10 +313,7 @@ def _advice(word: Word, reasons: Sequence[Reason]) -> str:
     telling = [reason for reason in reasons if reason.word == word]
     whys = "; ".join(reason.why for reason in telling)
     if word == GOOD:
-        agree = (
-            "the merged draws agree with the posterior at its points, and shards with each other"
-        )
-        whys = f"{agree}, with an exception: {whys}" if whys else agree
+        whys = f"{_AGREE}, with an exception: {whys}" if whys else _AGREE
     remedies = "; or ".join(dict.fromkeys(reason.remedy for reason in telling))
     return f"{whys}. What to do: {remedies}" if remedies else whys
 
