@@ -11,6 +11,7 @@ from quorate.samplers.efficiency import Efficiency
 from quorate.samplers.ellipse import EllipseSampler
 from quorate.samplers.jax_density import can_serve
 from quorate.samplers.nuts import NutsSampler
+from quorate.samplers.survey import surveyed
 from quorate.streams import ChainStream
 from quorate.target import Target
 
@@ -29,14 +30,16 @@ class AutoSampler:
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         has_another = can_serve(target)
-        first = EllipseSampler(self.thin, warns=False, moves=0 if has_another else 3)
-        state = first.warm_up(target, stream)
+        survey = surveyed(target, stream)
+        moves = 0 if has_another else EllipseSampler.moves
+        first = EllipseSampler(self.thin, warns=False, moves=moves)
+        state = first.warm_up(target, stream, survey)
         found = Efficiency(
             float(state["pilot_evaluations_per_draw"]), float(state["pilot_ess_per_draw"])
         )
         uses_nuts = found.is_poor and has_another
         if uses_nuts:
-            state = NutsSampler(self.thin).warm_up(target, stream)
+            state = NutsSampler(self.thin).warm_up(target, stream, survey)
         else:
             found.warn_if_poor(
                 "ellipse",

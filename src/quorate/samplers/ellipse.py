@@ -25,9 +25,8 @@ from quorate.sampler import Determinism, State
 from quorate.samplers.base import Base, snapped
 from quorate.samplers.differences import Density, checked_density
 from quorate.samplers.efficiency import Efficiency
-from quorate.samplers.laplace import LaplaceFit, laplace_fit
-from quorate.samplers.modes import other_modes
-from quorate.samplers.refinement import refined
+from quorate.samplers.laplace import LaplaceFit
+from quorate.samplers.survey import Survey, surveyed
 from quorate.streams import ChainStream
 from quorate.target import Target
 
@@ -68,10 +67,9 @@ class EllipseSampler:
         require(self.thin >= 1, "thin", self.thin, "use 1 to keep every step, or more")
         require(0 < self.degrees < inf, "degrees", self.degrees, "use a number above 0, such as 5")
 
-    def warm_up(self, target: Target, stream: ChainStream) -> State:
-        fit = laplace_fit(target)
+    def warm_up(self, target: Target, stream: ChainStream, survey: Survey | None = None) -> State:
+        fit, known = survey or surveyed(target, stream)
         at_mode = Base.around(fit)
-        known = refined(target, at_mode, stream)
         base = Base(known["fit_mean"], known["fit_lower"]) if "fit_lower" in known else at_mode
         pilot, state, found = self._pilot(target, base, at_mode.mean, stream, 0)
         before = 0.0
@@ -86,7 +84,6 @@ class EllipseSampler:
         return {
             **state,
             **known,
-            **other_modes(target, fit),
             "index": np.array(0),
             "evaluations": np.array(0),
             "pilot_evaluations_per_draw": np.array(found.evaluations_per_draw),

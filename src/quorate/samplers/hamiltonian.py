@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError, NotANumberError, WrongShapeWarning
 from quorate.sampler import State
-from quorate.samplers.base import Base
 from quorate.samplers.jax_density import Owner, arguments_of, density_of, is_traceable, load_jax
-from quorate.samplers.laplace import LaplaceFit, laplace_fit, starting_point
-from quorate.samplers.modes import other_modes
-from quorate.samplers.refinement import refined
+from quorate.samplers.laplace import LaplaceFit, starting_point
+from quorate.samplers.survey import Survey, surveyed
 from quorate.samplers.trajectories import Density, Dynamics, Phase, Walk
 from quorate.streams import ChainStream
 from quorate.target import Target
@@ -52,9 +50,9 @@ class Stepper:
     target: Target
     kernel: Kernel
 
-    def start(self, stream: ChainStream) -> State:
+    def start(self, stream: ChainStream, survey: Survey | None = None) -> State:
         """The state of a chain at the mode, with unit masses."""
-        fit, has_mode = _whitening(self.target)
+        fit, known = survey or _surveyed(self.target, stream)
         z = np.zeros(self.target.dim)
         if is_traceable(self.target):
             begin, _ = _compiled(Owner.of(self.target), self.kernel)
@@ -64,10 +62,6 @@ class Stepper:
         value = np.asarray(value)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             raise NotANumberError(float(value), fit.mode.tolist())
-        known: State = {}
-        if has_mode:
-            better = refined(self.target, Base.around(fit), stream)
-            known = {**better, **other_modes(self.target, fit)}
         return {
             "index": np.array(0),
             "z": z,
@@ -75,7 +69,6 @@ class Stepper:
             "gradient": np.asarray(gradient),
             "mean": fit.mode,
             "lower": fit.lower,
-            "has_mode": np.array(has_mode),
             "step_size": np.array(0.5),
             "inverse_masses": np.ones(self.target.dim),
             "divergences": np.array(0),
@@ -135,13 +128,14 @@ def moved(state: State, made: Step) -> State:
     }
 
 
-def _whitening(target: Target) -> tuple[LaplaceFit, bool]:
-    """The Laplace fit; the model's start and scale 1, and False, where no mode is to be found."""
+def _surveyed(target: Target, stream: ChainStream) -> Survey:
+    """With the model's start and scale 1 where there is no mode to be found."""
     try:
-        return laplace_fit(target), True
+        return surveyed(target, stream)
     except ImproperError as error:
         warnings.warn(f"no whitening: {error}", WrongShapeWarning, stacklevel=5)
-        return LaplaceFit(starting_point(target)[0], np.eye(target.dim)), False
+        fit = LaplaceFit(starting_point(target)[0], np.eye(target.dim))
+        return Survey(fit, {"has_mode": np.array(False)})
 
 
 def _whitened(target: Target, mean: Array, lower: Array) -> Density:

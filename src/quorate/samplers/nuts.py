@@ -17,6 +17,7 @@ from quorate.samplers import trajectories
 from quorate.samplers.adaptation import StepSize, inverse_masses, window_ends
 from quorate.samplers.hamiltonian import Kernel, Stepper, moved
 from quorate.samplers.jax_density import require_gradients
+from quorate.samplers.survey import Survey
 from quorate.streams import ChainStream
 from quorate.target import Target
 
@@ -48,13 +49,15 @@ class NutsSampler:
         require(self.n_warm_up >= 100, "n_warm_up", self.n_warm_up, "use 100 or more")
         require(0 < self.acceptance < 1, "acceptance", self.acceptance, "use 0.8, or nearer to 1")
 
-    def warm_up(self, target: Target, stream: ChainStream) -> State:
+    def warm_up(self, target: Target, stream: ChainStream, survey: Survey | None = None) -> State:
         require_gradients(target, self.name)
-        state = self._adapted(Stepper(target, _KERNEL), stream.for_warm_up())
+        stepper = Stepper(target, _KERNEL)
+        start = stepper.start(stream, survey)
+        state = self._adapted(stepper, start, stream.for_warm_up())
         return {**state, "divergences": np.array(0), "evaluations": np.array(0)}
 
-    def _adapted(self, stepper: Stepper, stream: ChainStream) -> State:
-        state, size = stepper.start(stream), StepSize.starting_at(0.5)
+    def _adapted(self, stepper: Stepper, state: State, stream: ChainStream) -> State:
+        size = StepSize.starting_at(0.5)
         ends, window = window_ends(self.n_warm_up), []
         keys = stream.keys(0, self.n_warm_up)
         for i in range(self.n_warm_up):

@@ -30,7 +30,7 @@ class Phase(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """A step that was made: where it led, and how it went."""
+    """What became of a trajectory: the point chosen of it, and how it went."""
 
     end: Phase
     acceptance: float
