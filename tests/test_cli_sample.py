@@ -68,6 +68,7 @@ def test_a_formula_needs_no_code(table, tmp_path):
     again = quorate("summary", run)
     assert again.exit_code == 0
     assert "kind[T.b]" in again.stdout
+    assert "Result: 200 draws by" in again.stdout
     with np.load(run / "draws.npz") as draws:
         assert draws["sigma"].shape == (200,)
         assert abs(draws["x"].mean() - 2) < 0.3

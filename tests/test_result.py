@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
 from quorate import arviz_form, plots
+from quorate.cli import main
 from quorate.engines.timeline import Timeline
 from quorate.errors import BadInputError, MissingExtraError
 from quorate.models import Correlation, Positive, Real, from_functions
@@ -69,6 +71,14 @@ def test_groups_of_the_tree(rng):
     np.testing.assert_array_equal(tree["run/block_worker"], [2, 0, 1])
     np.testing.assert_array_equal(tree["run/block_size"], [100, 40, 60])
     np.testing.assert_array_equal(tree["run/block_time"], [0.4, 1.0, 4.0])
+
+
+def test_a_run_that_lacks_rows_says_so_when_it_is_summed_up_again(rng, tmp_path):
+    shard_draws = tuple(rng.standard_normal((n, 3)) for n in (210, 230))
+    result_of(PARAMETERS, rng, shard_draws=shard_draws, excluded=(1,), run_dir=str(tmp_path)).save()
+    again = CliRunner().invoke(main, ["summary", str(tmp_path)])
+    assert again.exit_code == 0
+    assert "WITHOUT THE ROWS OF SHARD 1" in again.stdout
 
 
 def test_coded_runs_have_no_draws_of_shards(rng):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_SUMMARY, _VERDICT = "summary.json", "verdict.json"
+_SUMMARY, _VERDICT, _STORY = "summary.json", "verdict.json", "story.txt"
 DENSITIES = "densities.json"
 _MOST_PANELS = 40
 _TELLING = 10  # blocks of the others before one is called slow
@@ -50,6 +50,12 @@ def load_summary(run_dir: Path) -> dict[str, dict[str, float]]:
     require(path.is_file(), "run", str(run_dir), "there is no finished run in this folder")
     rows: dict[str, dict[str, float]] = json.loads(path.read_text())
     return rows
+
+
+def load_story(run_dir: Path) -> str:
+    """What happened in a run that was saved, in a sentence."""
+    path = run_dir / _STORY
+    return path.read_text().strip() if path.is_file() else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,11 +188,12 @@ class Result:
         }
 
     def save(self) -> None:
-        """Put draws by name, their summary, densities and the verdict into the run's folder."""
+        """Put draws by name, their summary, densities, story and verdict into the run's folder."""
         folder = Path(self.run_dir)
         self._densities().save(folder / DENSITIES)
         _write_arrays(folder / "draws.npz", self.variables)
         (folder / _SUMMARY).write_text(json.dumps(self.summary_rows(), indent=2))
+        (folder / _STORY).write_text(f"{'; '.join(self._story())}\n")
         if self.verdict is None:
             (folder / _VERDICT).unlink(missing_ok=True)
         else:

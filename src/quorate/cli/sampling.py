@@ -23,7 +23,7 @@ from quorate.model import Model
 from quorate.models import linear, logistic, negative_binomial, poisson
 from quorate.models.formula import design
 from quorate.progress import Listener, json_lines
-from quorate.result import Result, load_summary
+from quorate.result import Result, load_story, load_summary
 from quorate.samplers import SAMPLERS
 from quorate.schemes import SCHEMES
 from quorate.settings import ENGINES
@@ -163,8 +163,10 @@ def _tell(result: Result) -> None:
 @click.command("summary")
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 def summary_command(run_dir: Path) -> None:
-    """Print the parameters of a run again."""
+    """Print the parameters of a run again, and what happened in it."""
     out.print(summary_table(load_summary(run_dir).items()))
+    if story := load_story(run_dir):
+        out.print(f"Result: {story}", soft_wrap=True, markup=False)
 
 
 def _tail_index(straggle: str | None) -> float | None:
