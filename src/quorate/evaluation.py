@@ -84,9 +84,8 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
                 for i, shard in enumerate(record.shards):
                     chains[shard].setdefault(record.key, []).append(record.payload[:, i])
             elif isinstance(record, EventRecord) and record.what in _FAULTS:
-                for shard in (
-                    allocation.shards_of(record.worker) if record.worker is not None else ()
-                ):
+                whose = () if record.worker is None else allocation.shards_of(record.worker)
+                for shard in whose:
                     faults[shard] += 1
         for key, state in reader.states():
             for shard in key.shards:
