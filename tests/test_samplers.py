@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from quorate.extras import load
 from quorate.samplers import SAMPLERS, make_sampler
 from quorate.samplers.adaptation import window_ends
 from quorate.samplers.base import Base
+from quorate.samplers.differences import curvature
 from quorate.samplers.efficiency import LEAST_ESS
 from quorate.samplers.ellipse import EllipseSampler, _moved, efficiency
 from quorate.samplers.exact import ExactSampler
@@ -181,16 +183,21 @@ print(draws.tobytes().hex())
 """
 
 
-def bytes_elsewhere(name, model, seed, **environment):
+def elsewhere(script, *arguments, **environment):
+    """What a script prints in another process."""
     paths = [str(Path(__file__).parent), *sys.path]
     result = subprocess.run(
-        [sys.executable, "-c", IN_ANOTHER_PROCESS, name, model, str(seed)],
+        [sys.executable, "-c", script, *arguments],
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         check=True,
     )
-    return bytes.fromhex(result.stdout)
+    return result.stdout
+
+
+def bytes_elsewhere(name, model, seed, **environment):
+    return bytes.fromhex(elsewhere(IN_ANOTHER_PROCESS, name, model, str(seed), **environment))
 
 
 @pytest.mark.parametrize(
@@ -207,6 +214,43 @@ def test_bits_do_not_depend_on_process_threads_or_blas_kernel(name, model, seed)
     )
     assert len(one) == 100 * 8 * 8
     assert one == two
+
+
+OF_REAL_SHARDS = """
+import sys
+import tempfile
+from pathlib import Path
+from cases import targets
+from quorate.samplers.ellipse import EllipseSampler
+from targets import stream
+sampler = EllipseSampler(warns=False)
+for s, target in enumerate(targets("capture_Mt", 4, Path(tempfile.mkdtemp()) / "shards")):
+    chain = stream(int(sys.argv[1]), shard=s)
+    print(sampler.draw(target, sampler.warm_up(target, chain), chain, 10)[0].tobytes().hex())
+"""
+
+
+def test_bits_of_real_shards_with_heavy_tails_are_the_same_too(seed):
+    """Without gradients, and with a base that importance sampling has found."""
+    one = elsewhere(OF_REAL_SHARDS, str(seed), OPENBLAS_CORETYPE="Haswell")
+    two = elsewhere(OF_REAL_SHARDS, str(seed), OPENBLAS_CORETYPE="Prescott")
+    assert len(one) == 4 * (10 * 4 * 8 * 2 + 1)
+    assert one == two
+
+
+def test_equal_curvatures_do_not_have_rounding_decide():
+    """Three coordinates that may be exchanged, and a weak direction: no axes are preferred."""
+
+    def density(x, rng):
+        along = np.array([x[0] - x[1], x[1] - x[2], x[2] - x[0], 0.05 * x.sum()])
+        return float(np.sum(along - np.exp(along))) * (1 + 1e-15 * rng.standard_normal())
+
+    found = []
+    for number in range(4):
+        noisy = partial(density, rng=np.random.default_rng(number))
+        target = Target(Density(3, noisy), {}, 1)
+        found.append(curvature(target, noisy, np.zeros(3), np.full(3, 0.7)))
+    np.testing.assert_allclose(found, np.broadcast_to(found[0], (4, 3, 3)), atol=1e-9)
 
 
 def test_order_of_rows_does_not_change_bits(seed, rng):

@@ -25,6 +25,7 @@ _MAX_TRIES = 40
 MANY = 64  # dimensions in which curvature takes long to measure
 _WEAK = 1e-6  # curvature, beside the largest, that may drown in rounding…
 _BENT = 1e-2  # …and, without gradients, in what is not quadratic over a long step
+_ALIKE = 1e-2  # share by which curvatures differ at most that rounding may mix up
 _HIDDEN = 1e-12  # curvature, beside the largest, taken for one that drowned
 
 
@@ -85,6 +86,11 @@ def forgiving_gradient(gradient: Gradient) -> Gradient:
     return at
 
 
+def rounding(value: float) -> float:
+    """By how much rounding may move a log density of that size, with room to spare."""
+    return 1e-12 * (1 + abs(value))
+
+
 def find_scales(density: Density, x: Array, value: float, guess: Array | None = None) -> Array:
     """The scale of every coordinate around x, infinity where the density is flat."""
     first = np.maximum(np.abs(x), 1.0) * 0.01 if guess is None else guess
@@ -93,7 +99,7 @@ def find_scales(density: Density, x: Array, value: float, guess: Array | None = 
 
 def _scale(density: Density, x: Array, value: float, i: int, scale: float) -> float:
     step = np.zeros(len(x))
-    noise = 1e-12 * (1 + abs(value))
+    noise = rounding(value)
     unit = max(1.0, 1e4 * noise)  # a second difference that rounding leaves alone
     for _ in range(_MAX_TRIES):
         step[i] = scale
@@ -130,7 +136,7 @@ def curvature(target: Target, density: Density, x: Array, scales: Array) -> Arra
     all_again = target.dim <= MANY or is_drowned.any()
     doubtful = np.ones_like(is_weak) if all_again else is_weak
     lengths = np.maximum(sizes[doubtful], _HIDDEN * sizes.max()) ** -0.5
-    axes = vectors[:, doubtful] * lengths
+    axes = _steady(values[doubtful], vectors[:, doubtful]) * lengths
     own = _own_scales(density, x, scales[:, None] * axes)
     seen = np.isfinite(own)
     if not seen[~is_weak[doubtful]].all():  # too far from the mode to see even the strong ones
@@ -139,6 +145,24 @@ def curvature(target: Target, density: Density, x: Array, scales: Array) -> Arra
     again = _measured(target, density, x, scales[:, None] * axes)
     turned = axes / np.sum(axes**2, axis=0)
     return np.asarray((kept * values[~doubtful]) @ kept.T + turned @ again @ turned.T)
+
+
+def _steady(values: Array, vectors: Array) -> Array:
+    """Eigenvectors with the signs, and the turns where values are equal, that all machines get.
+
+    Those of values that are equal, or nearly so, are replaced by the projections onto their span of
+    the coordinate axes nearest to it, the first of those about as near, each less the ones before.
+    """
+    ends = np.flatnonzero(np.diff(values) > _ALIKE * np.abs(values[1:])) + 1
+    found: list[Array] = []
+    for span in np.split(vectors, ends, axis=1):
+        left = span @ span.T
+        for _ in range(span.shape[1]):
+            lengths = np.diagonal(left)
+            j = int(np.argmax(lengths > 0.5 * lengths.max()))
+            found.append(left[:, j] / np.sqrt(lengths[j]))
+            left = left - np.outer(found[-1], found[-1])
+    return np.stack(found, axis=1)
 
 
 def _own_scales(density: Density, x: Array, axes: Array) -> Array:

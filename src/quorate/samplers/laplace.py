@@ -22,6 +22,7 @@ from quorate.samplers.differences import (
     find_scales,
     forgiving,
     gradient_of,
+    rounding,
 )
 from quorate.target import Target
 
@@ -190,10 +191,11 @@ def _line_search(
 ) -> _Place | None:
     """The first of the step, half of it, … that rises as it should; None if there is none."""
     share = 1.0 if promised > _CONVERGED else 0.0
+    least = rounding(place.value)  # or machines would stop at different places
     while share > 1e-12:
         x = place.x + share * place.scales * direction
         value = density(x)
-        if value > place.value + 1e-4 * share * promised:
+        if value > place.value + max(1e-4 * share * promised, least):
             return _Place(x, value, place.scales)
         share /= 2
     return None
