@@ -189,19 +189,20 @@ def autoregressive(rng, n, dim, memory):
 
 
 def test_ess_of_functions_is_that_of_shards_and_not_of_pairs(rng, seed):
-    shards = [autoregressive(rng, 4000, 3, 0.9) for _ in range(3)]
+    n = 20_000
+    shards = [autoregressive(rng, n, 3, 0.9) for _ in range(3)]
     weights = np.tile(np.eye(3) / 3, (3, 1, 1))
-    which = every_draw(np.array([4000] * 3), Streams(seed))[:, :4000]
+    which = every_draw(np.array([n] * 3), Streams(seed))[:, :n]
     paired = np.stack([x[order] for x, order in zip(shards, which, strict=True)], axis=1)
     draws = merge(weights, paired)
     functions = np.column_stack([draws[:, 0], 3 * draws[:, 1] - 5, np.exp(0.1 * draws[:, 2])])
     ess, r_hat = ess_and_rhat(functions, draws, weights, shards)
     np.testing.assert_allclose(ess[:2], merged_ess(weights, shards)[:2], rtol=1e-6)
-    np.testing.assert_allclose(ess, 4000 * (1 - 0.9) / (1 + 0.9) * np.ones(3), rtol=0.6)
+    np.testing.assert_allclose(ess, n * (1 - 0.9) / (1 + 0.9) * np.ones(3), rtol=0.6)
     assert np.all(r_hat < 1.1)
     assert float(bulk_ess(draws[None, :, 0])) > 8 * ess[0]  # what the pairs would have said
     squares = (draws[:, :1] - draws[:, :1].mean()) ** 2
     worst, _ = ess_and_rhat(squares, draws, weights, shards)
     assert worst[0] == merged_ess(weights, shards).min()
-    stuck = [shards[0], shards[1], shards[2] + np.linspace(0, 30, 4000)[:, None]]
+    stuck = [shards[0], shards[1], shards[2] + np.linspace(0, 30, n)[:, None]]
     assert np.all(ess_and_rhat(functions, draws, weights, stuck)[1][:2] > 1.1)
