@@ -3,8 +3,8 @@
 In tests/data/cases: the data of each, and `reference.json` with moments of long runs and with what
 consensus weights reach with long exact runs. `subposteriors.npz` has means (4, d) and covariances
 (4, d, d) of the subposteriors for K = 4, `<case>_mean` and `<case>_cov`: by quadrature for the
-linear ones, by importance sampling at 2¹⁵ quasi-random points for the others, along a grid of
-logit(omega) for capture_Mt, whose far tail (prior^(1/4)) a chain hardly ever visits.
+linear ones, exactly for capture_Mt, whose subposteriors are mixtures of products of beta
+distributions, and by importance sampling at 2¹⁵ quasi-random points for the others.
 """
 
 import json

@@ -124,14 +124,11 @@ def test_units_do_not_matter(seed, tmp_path):
 
 
 def test_the_tails_of_a_real_posterior(seed, tmp_path):
-    """The curvature is wrong by a factor of 16 in one shard, of 5 in another.
-
-    A single point far out may spoil a fit: 1 of 48 was off by more than half, as logarithms go.
-    """
+    """The curvature is wrong by a factor of 16 in one shard, of 5 in another."""
     covs = subposterior_moments("capture_Mt")[1]
     shards = zip(targets("capture_Mt", 4, tmp_path / "shards"), covs, strict=True)
     off = [worst_ratio(covariance_of(refined_fit(target, seed)), cov) for target, cov in shards]
-    assert sorted(off)[-2] < 0.5
+    assert max(off) < 0.5
     base = Base.around(laplace_fit(targets("capture_Mt", 4, tmp_path / "again")[1]))
     assert worst_ratio(base.covariance, covs[1]) > 2
 

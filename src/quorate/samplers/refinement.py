@@ -9,10 +9,10 @@ rounds around the moments found so far; all count in all rounds, weighed by the 
 Marin, Mira & Robert 2012). If all have, one round around the mode finds the mean, and the curvature
 is kept.
 
-Few points find a mean as good as that of many draws, being evenly spread: they are those of the
-additive recurrence of Roberts (2018), shifted at random (Cranley & Patterson 1976), for errors of
-shards to be independent of each other. All is a function of the target, the seed and the shard, the
-same for everyone, and what is found is rounded as a chain's base is.
+Few points find a mean as good as that of many draws, being evenly spread: they are those of Sobol',
+their digits shifted at random (L'Ecuyer & Lemieux 2002), for errors of shards to be independent of
+each other. All is a function of the target, the seed and the shard, the same for everyone, and what
+is found is rounded as a chain's base is.
 """
 
 from dataclasses import dataclass
@@ -33,12 +33,13 @@ from quorate.samplers.differences import (
     gradient_of,
 )
 from quorate.samplers.laplace import LaplaceFit
+from quorate.samplers.sobol import shifted_points
 from quorate.streams import ChainStream, Purpose
 from quorate.target import Target
 
 _REACH = 4.0  # standard deviations from the mode to a probe…
 _GAUSSIAN = (-13.0, -5.5)  # …and falls of the log density there that will do: those of log Γ(10)
-_FALLEN = -9.0  # fall at which a ridge ends
+_FALLEN = -12.0  # fall at which a ridge ends
 _MOST_RIDGES, _MOST_POINTS = 4, 8
 _CLIMBS = 3  # steps back to a ridge
 _RISE = 0.1  # of the log density that a step back must bring, so that rounding decides nothing
@@ -196,7 +197,7 @@ def _importance(
         centres = [(mean, lower)]
         if i < _RIDGED:
             inner = base.covariance
-            centres += [(x, _lower(inner + np.outer(s, s) / 4)) for x, s in ridge]
+            centres += [(x, _lower(inner + np.outer(s, s))) for x, s in ridge]
         shares = np.array([1.0] + [1 / len(ridge) for _ in centres[1:]])
         ends = np.round(np.cumsum(shares) / shares.sum() * len(z)).astype(int)[:-1]
         for (place, scale), own in zip(centres, np.split(z, ends), strict=True):
@@ -244,15 +245,10 @@ def _lower(cov: Array) -> Array:
 def _student_points(stream: ChainStream, dim: int) -> Array:
     """Standard Student-t points (_MOST_ROUNDS, _POINTS / 2, dim); mirror images come with them.
 
-    The k-th uniform point is shift + k (1/g, 1/g², …) modulo 1, with g the root of g^(d+2) = g + 1.
     All chains of a shard have the same.
     """
     shift = stream.streams.uniforms(Purpose.FITS, [(stream.shard, 0)], 0, 1, dim + 1)[0, 0]
-    root = 2.0
-    for _ in range(64):
-        root = (1 + root) ** (1 / (dim + 2))
-    n = _MOST_ROUNDS * _POINTS // 2
-    uniforms = (shift + np.outer(np.arange(1, n + 1), root ** -np.arange(1.0, dim + 2))) % 1
+    uniforms = shifted_points(_MOST_ROUNDS * _POINTS // 2, shift)
     scales = np.sqrt(_DEGREES / 2 / gammaincinv(_DEGREES / 2, uniforms[:, dim]))
     z = ndtri(uniforms[:, :dim]) * scales[:, None]
     return np.asarray(z.reshape(_MOST_ROUNDS, -1, dim))
