@@ -36,7 +36,7 @@ def test_heavy_tails_make_draws_worth_less():
     mean = np.array([0.1, -0.1])
     heavy = Fit(mean, np.eye(2), noise=100.0, worth=300.0)
     found = shift_of(moments_at([0.0, 0.0]), heavy)
-    np.testing.assert_allclose(found, 300 / (300 + 50 * WORTH) * mean, rtol=1e-12)
+    np.testing.assert_allclose(found, 300 / (300 + 5 * WORTH) * mean, rtol=1e-12)
 
 
 @pytest.mark.parametrize("fit", [None, Fit(np.ones(2), np.eye(2))])
@@ -56,13 +56,27 @@ def test_without_draws_nothing_is_shifted():
     dim=st.sampled_from([1, 3, 16]),
 )
 def test_draws_that_disagree_are_believed(gap, count, worth, dim):
-    """A shift is never longer than what noise of draws and fit explains, and never overshoots."""
+    """A shift is never longer than what noise of draws and fit explains, and never overshoots.
+
+    How wide the draws are is known twice, from themselves and from the fit.
+    """
     fit = Fit(np.full(dim, gap), np.eye(dim), worth=worth)
     found = shift_of(moments_at(np.zeros(dim), count), fit)
     assert (found > 0).all()
     assert (found < gap).all()
-    noise = np.sqrt(1 / (WORTH * count) + 1 / worth)
+    noise = np.sqrt(2 / (WORTH * count) + 1 / worth)
     assert np.linalg.norm(found) <= (np.sqrt(dim) + 2) * noise * (1 + 1e-9)
+
+
+def test_a_chain_that_was_far_out_for_a_while_is_not_believed():
+    """For 60 of 500 draws. One that is as far out as a whole is: warm-up has missed a place."""
+    fit = Fit(np.zeros(2), np.eye(2), noise=20.0, worth=1000.0)
+    out = np.linspace(0, 1, 500)[:, None] < 0.12
+    gap = np.array([30.0, 0.0])
+    visit = Moments(500, out.mean() * gap, 500 * (np.eye(2) + out.var() * np.outer(gap, gap)))
+    np.testing.assert_allclose(shift_of(visit, fit), -visit.mean, rtol=0.01)
+    stay = moments_at(gap)
+    assert np.linalg.norm(shift_of(stay, fit)) < 0.2 * np.linalg.norm(gap)
 
 
 @settings(max_examples=50)
@@ -73,7 +87,7 @@ def test_coordinates_do_not_matter(number, count, length):
     fit = Fit(length * rng.normal(size=3), np.diag([1.0, 2.0, 0.1]), worth=200.0)
     moments = moments_at(rng.normal(size=3), count)
     turned = Fit(turn @ fit.mean + place, turn @ fit.covariance @ turn.T, worth=200.0)
-    of_turned = Moments(count, turn @ moments.mean + place, moments.scatter)
+    of_turned = Moments(count, turn @ moments.mean + place, turn @ moments.scatter @ turn.T)
     np.testing.assert_allclose(
         shift_of(of_turned, turned), turn @ shift_of(moments, fit), rtol=1e-6, atol=1e-9
     )
@@ -143,13 +157,16 @@ def test_means_of_warm_up_are_worth_what_they_say(shape, seed):
     assert np.mean(errors([base.mean] * n_shards) ** 2) > 5  # modes
 
 
-@pytest.mark.parametrize("case", ["kidscore_interaction", "wells_dae_inter", "gauss_mix"])
+CASES = ["kidscore_interaction", "wells_dae_inter", "gauss_mix", "capture_Mt"]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_merged_means_of_real_posteriors_are_right_from_500_draws(case, seed, tmp_path):
     """Their errors are at most a third of those with covariances of draws.
 
-    Against Σ W_s μ_s with weights and means of long runs. In 16 seeds of 20 blocks they were 6 to
-    20 times smaller. Exact weights without shifts, and shifts without weights, do worse. Where
-    tails are heavy, as in capture_Mt, some seeds fall short of a third.
+    Against Σ W_s μ_s with weights and means known exactly. In 32 seeds of 20 blocks, 48 for the
+    last, they were 4.7 to 37 times smaller. Exact weights without shifts, and shifts without
+    weights, do worse.
     """
     blocks, fits = [], []
     for s, target in enumerate(targets(case, 4, tmp_path / "shards")):

@@ -22,7 +22,7 @@ class Fit:
         The inverse curvature at the mode (d, d), or better where known.
     noise
         How much more noise covariances of draws have than those of Gaussian draws: times the
-        variance, where the tails are heaviest.
+        variance, where the tails are heaviest. Chains are about as many times slower there.
     worth
         How many independent draws have a mean as good as `mean`; 0 where it is a mode.
     """

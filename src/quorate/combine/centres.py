@@ -21,12 +21,16 @@ def shift_of(moments: Moments, fit: Fit | None) -> Array:
 
     Draws say where they differ from the fit louder than their noise: then the share
     1 - limit² / gap² of the gap is theirs, as in `quorate.combine.weights`. Chains are slow in
-    heavy tails, and draws are worth less there.
+    heavy tails: n draws are worth fewer there, and the fourth moment of their mean is
+    1 + (noise - 1) / n times that of a Gaussian, by whose root the limit is wider. Noise is judged
+    by how wide draws are as well: a chain that was far out for a while brings a mean that is off,
+    and a spread that says so.
     """
     if fit is None or not fit.worth or not moments.count:
         return np.zeros(moments.mean.shape[-1])
-    gap, n = fit.mean - moments.mean, WORTH / np.sqrt(fit.noise) * moments.count
-    square = float(gap @ np.linalg.solve(fit.covariance, gap))
-    limit = (np.sqrt(len(gap)) + _SIGMAS) ** 2 * (1 / n + 1 / fit.worth)
+    gap, n = fit.mean - moments.mean, WORTH / fit.noise * moments.count
+    noise = (fit.covariance + moments.covariance()) / n + fit.covariance / fit.worth
+    square = float(gap @ np.linalg.solve(noise, gap))
+    limit = (np.sqrt(len(gap)) + _SIGMAS) ** 2 * np.sqrt(1 + (fit.noise - 1) / n)
     share = min(fit.worth / (n + fit.worth), limit / max(square, limit))
     return np.asarray(share * gap)

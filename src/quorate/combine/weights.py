@@ -76,7 +76,7 @@ def shrunk_covariance(
         return shrink_to_diagonal(moments.covariance(), moments.count)
     if len(constant):
         return np.asarray(scale * fit.covariance)
-    worth = WORTH / fit.noise
+    worth = WORTH / fit.noise**2  # heavy tails make squares noisy, and chains slow
     return shrink_to_fit(moments.covariance(), moments.count, scale * fit.covariance, worth)
 
 
@@ -94,12 +94,13 @@ def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array, worth: float = 
     lower = np.linalg.cholesky(fitted)
     half = np.linalg.solve(lower, covs)
     values, vectors = np.linalg.eigh(np.linalg.solve(lower, np.swapaxes(half, -1, -2)))
-    spread = np.minimum(np.sqrt(dim / n), 1 - 1e-9)
-    least = spread**4  # below, an eigenvalue is 0 for want of draws
+    above = np.sqrt(dim / n)
+    below = np.minimum(above, 1 - 1e-9)
+    least = below**4  # less than that is an eigenvalue of 0, for want of draws
     mean = np.maximum(values.mean(axis=-1, keepdims=True), least)
     scale = _beyond(np.log(mean), _SIGMAS * np.sqrt(2 / (dim * n)))
     relative = np.log(np.maximum(values / mean, least))
-    edges = 2 * np.abs(np.log1p(np.where(relative > 0, spread, -spread)))
+    edges = 2 * np.abs(np.log1p(np.where(relative > 0, above, -below)))
     root = lower @ (vectors * np.exp((scale + _beyond(relative, edges)) / 2)[..., None, :])
     return np.asarray(root @ np.swapaxes(root, -1, -2))
 
