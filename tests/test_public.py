@@ -57,7 +57,7 @@ def test_import_is_light():
         errors.UnreachableError("grouped", 10, frozenset({2, 3})),
         errors.WorkerFailedError(2, 3, "ValueError", "no", "Traceback"),
         errors.ImproperError("the log density is flat", ["beta[1]"], 7),
-        errors.NotANumberError(float("nan"), [0.5] * 9),
+        errors.NotANumberError.at_point(float("nan"), [0.5] * 9),
         errors.MissingExtraError("jax", "jax"),
     ],
 )

@@ -16,10 +16,11 @@ from quorate.errors import (
     DivergenceWarning,
     ImproperError,
     MissingExtraError,
-    NotANumberError,
+    NotANumberWarning,
     WrongShapeWarning,
 )
 from quorate.extras import load
+from quorate.models.checks import call
 from quorate.samplers import SAMPLERS, make_sampler
 from quorate.samplers.adaptation import window_ends
 from quorate.samplers.base import Base
@@ -502,9 +503,28 @@ def test_a_coordinate_that_nothing_depends_on_is_named():
 
 
 @pytest.mark.parametrize("name", WITHOUT_GRADIENTS)
-def test_not_a_number_on_the_way_is_refused(name, seed):
-    target = Target(Density(1, lambda x: float(np.log(1.5 - x[0]) * 2 - x[0] ** 2)), {}, 1)
-    with pytest.raises(NotANumberError, match=r"log density is nan at x = .*-inf if the point"):
+def test_proposals_that_are_not_a_number_are_refused_and_told(name, seed):
+    """The same draws as where it is said, by -inf, that nothing is there."""
+
+    def edged(beyond):
+        def density(x):
+            return float(2 * np.log(1.5 - x[0]) - x[0] ** 2) if x[0] < 1.5 else beyond
+
+        return Target(Density(1, density), {}, 1)
+
+    with pytest.warns(NotANumberWarning, match=r"log density is nan: at x = .*refused there"):
+        draws, _ = run(make_sampler(name), edged(np.nan), seed, 4000)
+    expected, _ = run(make_sampler(name), edged(-np.inf), seed, 4000)
+    np.testing.assert_array_equal(draws, expected)
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENTS)
+def test_what_a_model_raises_on_the_way_ends_the_run(name, seed):
+    def raising(x):
+        return float(-(x[0] ** 2)) if x[0] < 1.5 else call("log_likelihood", int, "none")
+
+    target = Target(Density(1, raising), {}, 1)
+    with pytest.raises(BadInputError, match=r"log_likelihood is .ValueError"):
         run(make_sampler(name), target, seed, 4000)
 
 

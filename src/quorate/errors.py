@@ -2,19 +2,20 @@
 
 QuorateError
 ├── BadInputError            a value that cannot be right, by name, and the way out
+│   └── NotANumberError      a log density that is NaN or +inf where a chain or a search went
 ├── UndecodableError         a set of answers does not decode
 ├── SingularCovarianceError  weights asked for from draws that do not span the space
 ├── WorkerFailedError        code of the model or the sampler raised an error in a worker
 ├── UnreachableError         the workers still alive can never give what was asked
 ├── LostShardError           nobody alive holds a shard; what was drawn by then comes with it
 ├── ImproperError            a subposterior that has no mode, or is flat along some direction
-├── NotANumberError          a log density that is NaN or +inf where a chain or a search went
 ├── JournalError             the file of a run that cannot be read, written or gone on with
 └── MissingExtraError        an optional library that is not installed
 
 QuorateWarning
 ├── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
 ├── WrongShapeWarning           a subposterior whose shape is wrong for its sampler
+├── NotANumberWarning           proposals refused where a log density was NaN or +inf
 ├── ExcludedShardsWarning       a run went on without shards that nobody held any more
 ├── ChangedModelWarning         a run is gone on with under other code than it began with
 ├── JournalWarning              rows of a journal that are damaged and were left out
@@ -39,6 +40,20 @@ class BadInputError(QuorateError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.name} is {self.received!r}: {self.way_out}"
+
+
+class NotANumberError(BadInputError):
+    """A log density that is NaN or +inf: it must be a number, or -inf outside the support."""
+
+    @classmethod
+    def at_point(cls, value: float, point: Sequence[float]) -> "NotANumberError":
+        """Of a density that knows no names of coordinates."""
+        shown = ", ".join(f"{x:.4g}" for x in point[:8]) + (", …" * (len(point) > 8))
+        way_out = (
+            f"at x = ({shown}); let the model return a number there, or -inf if the point has "
+            "probability 0: look for log(0), 0/0 and overflow"
+        )
+        return cls("the log density", value, way_out)
 
 
 class UndecodableError(QuorateError):
@@ -142,21 +157,6 @@ class ImproperError(QuorateError):
         )
 
 
-class NotANumberError(QuorateError):
-    """A log density that is NaN or +inf: it must be a number, or -inf outside the support."""
-
-    def __init__(self, value: float, point: Sequence[float]) -> None:
-        super().__init__(value, point)
-        self.value, self.point = value, point
-
-    def __str__(self) -> str:
-        shown = ", ".join(f"{x:.4g}" for x in self.point[:8]) + (", …" * (len(self.point) > 8))
-        return (
-            f"the log density is {self.value} at x = ({shown}): let the model return a number "
-            "there, or -inf if the point has probability 0; look for log(0), 0/0 and overflow"
-        )
-
-
 class JournalError(QuorateError):
     """The file that a run is kept in cannot be used: which file, what is wrong, the way out."""
 
@@ -189,6 +189,10 @@ class IllConditionedCodeWarning(QuorateWarning):
 
 class WrongShapeWarning(QuorateWarning):
     """A subposterior whose shape is wrong for its sampler, so that draws are dear or alike."""
+
+
+class NotANumberWarning(QuorateWarning):
+    """Proposals that were refused where a log density was NaN or +inf."""
 
 
 class JournalWarning(QuorateWarning):

@@ -81,15 +81,15 @@ def event_of(frame: Frame, worker: int) -> Event:
 
 
 class WarningsHeard:
-    """Passes on what workers warn of, once for each shard."""
+    """Passes on what workers warn of: each kind of warning once for each shard."""
 
     def __init__(self) -> None:
         self._told: set[tuple[int | None, str]] = set()
 
     def tell(self, worker: int, category: str, message: str, shard: int | None) -> None:
         """The fields of a frame of kind `warning`."""
-        if (shard, message) not in self._told:
-            self._told.add((shard, message))
+        if (shard, category) not in self._told:
+            self._told.add((shard, category))
             text = f"shard {shard}, worker {worker}: {message}"
             warnings.warn(text, warning_named(category), stacklevel=2)
 

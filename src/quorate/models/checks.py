@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import BadInputError, require
+from quorate.errors import BadInputError, NotANumberError, require
 from quorate.model import Model, Shard
 
 _SHOWN = 6  # coordinates of a point that are written out
@@ -42,7 +42,7 @@ def settled(what: str, value: Any, x: Array, names: Sequence[str]) -> float:
             f"at {at(x, names)}; a log density is a number, or -inf where the density is 0. "
             "Look for a logarithm of a negative number, 0/0, or missing values in the data"
         )
-        raise BadInputError(what, number, way_out)
+        raise NotANumberError(what, number, way_out)
     return number
 
 

@@ -5,13 +5,14 @@ density is about 1, one standard deviation if all others are held. Differences o
 step neither drown in rounding nor depend on units.
 """
 
+import warnings
 from collections.abc import Callable
 from math import inf, isfinite, isnan
 
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import BadInputError, NotANumberError
+from quorate.errors import BadInputError, NotANumberError, NotANumberWarning
 from quorate.target import Target
 
 Density = Callable[[Array], float]
@@ -36,7 +37,7 @@ def checked_density(target: Target) -> Density:
         with np.errstate(all="ignore"):
             value = float(target.log_density(x))
         if isnan(value) or value == inf:
-            raise NotANumberError(value, x.tolist())
+            raise NotANumberError.at_point(value, x.tolist())
         return value
 
     return density
@@ -48,7 +49,25 @@ def forgiving(density: Density) -> Density:
     def at(x: Array) -> float:
         try:
             return density(x)
-        except (BadInputError, NotANumberError):
+        except BadInputError:
+            return -inf
+
+    return at
+
+
+def wary(density: Density) -> Density:
+    """For proposals: -inf where the log density is no number, with a warning at the first."""
+    warned = False
+
+    def at(x: Array) -> float:
+        nonlocal warned
+        try:
+            return density(x)
+        except NotANumberError as error:
+            if not warned:
+                text = f"{error}. Proposals were refused there, as if the density were 0"
+                warnings.warn(text, NotANumberWarning, stacklevel=2)
+            warned = True
             return -inf
 
     return at
@@ -79,7 +98,7 @@ def forgiving_gradient(gradient: Gradient) -> Gradient:
     def at(x: Array) -> Array:
         try:
             found = gradient(x)
-        except (BadInputError, NotANumberError):
+        except BadInputError:
             return np.zeros(len(x))
         return np.where(np.isfinite(found), found, 0.0)
 

@@ -23,7 +23,7 @@ from quorate.errors import require
 from quorate.ess import bulk_ess
 from quorate.sampler import Determinism, State
 from quorate.samplers.base import Base, snapped
-from quorate.samplers.differences import Density, checked_density
+from quorate.samplers.differences import Density, checked_density, wary
 from quorate.samplers.efficiency import Efficiency
 from quorate.samplers.laplace import LaplaceFit
 from quorate.samplers.survey import Survey, surveyed
@@ -121,7 +121,7 @@ class EllipseSampler:
     ) -> tuple[Array, State]:
         index = int(state["index"])
         base = Base(state["mean"], state["lower"])
-        walk = _Walk(base, checked_density(target), self.degrees, stream)
+        walk = _Walk(base, wary(checked_density(target)), self.degrees, stream)
         numbers = _Numbers.of(stream, index * self.thin, n * self.thin, target.dim, self.degrees)
         z, value, evaluations = state["z"], float(state["log_density"]), int(state["evaluations"])
         draws = np.empty((n, target.dim))

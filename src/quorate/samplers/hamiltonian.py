@@ -61,7 +61,7 @@ class Stepper:
             value, gradient = _whitened(self.target, fit.mode, fit.lower)(z)
         value = np.asarray(value)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
-            raise NotANumberError(float(value), fit.mode.tolist())
+            raise NotANumberError.at_point(float(value), fit.mode.tolist())
         return {
             "index": np.array(0),
             "z": z,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import BadInputError, ImproperError, NotANumberError, require
+from quorate.errors import BadInputError, ImproperError, require
 from quorate.sampler import Determinism, State
 from quorate.samplers.laplace import laplace_fit, starting_point
 from quorate.streams import ChainStream
@@ -59,7 +59,7 @@ class OwnSampler:
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         try:
             start = laplace_fit(target).mode
-        except (ImproperError, NotANumberError, BadInputError):
+        except (ImproperError, BadInputError):
             start = starting_point(target)[0]
         return {"index": np.array(0), "last": start}
 

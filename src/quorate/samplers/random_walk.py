@@ -15,7 +15,7 @@ from quorate._types import Array
 from quorate.errors import ImproperError, require
 from quorate.sampler import Determinism, State
 from quorate.samplers.base import Base, snapped
-from quorate.samplers.differences import checked_density
+from quorate.samplers.differences import checked_density, wary
 from quorate.samplers.laplace import laplace_fit, starting_point
 from quorate.streams import ChainStream
 from quorate.target import Target
@@ -84,7 +84,7 @@ class RandomWalkSampler:
     ) -> tuple[Array, State]:
         base, density, dim = (
             Base(state["mean"], state["lower"]),
-            checked_density(target),
+            wary(checked_density(target)),
             target.dim,
         )
         index, n_steps = int(state["index"]), n * self.thin
