@@ -260,22 +260,22 @@ def test_a_folder_without_a_run(tmp_path):
         quorate.resume(tmp_path, progress=False)
 
 
-def test_a_stream_shows_draws_while_they_come(rows, tmp_path, undisturbed):
+def test_a_stream_ends_with_what_a_run_gives(rows, tmp_path, undisturbed):
     options = {"workers": 3, "draws": DRAWS, "sampler": "ellipse", "scheme": "cmc", "every": 0.0}
     shown = list(quorate.stream(MeanModel(), rows, run_dir=tmp_path / "run", **options))
     counts = [result.n_draws for result in shown]
     assert counts == sorted(counts)
-    assert counts[0] < DRAWS
     assert [result.stopped for result in shown[:-1]] == ["running"] * (len(shown) - 1)
     np.testing.assert_array_equal(shown[-1].unconstrained, undisturbed[0])
 
 
-def test_a_stream_that_is_closed_leaves_nothing_behind(rows, tmp_path):
+def test_a_stream_shows_draws_while_they_come_and_leaves_nothing_behind(rows, tmp_path):
     run = tmp_path / "run"
     looked = quorate.stream(MeanModel(), rows, workers=2, draws=10**8, run_dir=run, every=0.0)
-    first = next(looked)
+    first, second = next(looked), next(looked)
     workers = [os.pidfd_open(pid) for pid in children_of(os.getpid())]
-    assert first.n_draws
+    assert 0 < first.n_draws <= second.n_draws < 10**8
+    assert first.stopped == second.stopped == "running"
     looked.close()
     assert workers
     assert all(ended(worker) for worker in workers)

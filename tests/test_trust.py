@@ -77,10 +77,12 @@ def test_weights_give_the_moments_of_the_target(proposal, seed):
 
 
 def test_k_hat_is_the_shape_of_the_tail(rng):
-    points = np.zeros((20_000, 1))
+    """From the 2,121 largest of 500,000 its standard error is (1 + k) / √2121, at most 0.041."""
+    n = 500_000
     for shape in (0.3, 0.9):
-        pareto = rng.pareto(1 / shape, 20_000) + 1
-        assert Weighted.of(points, np.log(pareto), 0.0).k_hat == pytest.approx(shape, abs=0.2)
+        pareto = rng.pareto(1 / shape, n) + 1
+        found = Weighted.of(np.zeros((n, 1)), np.log(pareto), 0.0).k_hat
+        assert found == pytest.approx(shape, abs=0.2)
 
 
 def test_weights_agree_with_arviz(rng):
