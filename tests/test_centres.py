@@ -164,8 +164,8 @@ CASES = ["kidscore_interaction", "wells_dae_inter", "gauss_mix", "capture_Mt"]
 def test_merged_means_of_real_posteriors_are_right_from_500_draws(case, seed, tmp_path):
     """Their errors are at most a third of those with covariances of draws.
 
-    Against Σ W_s μ_s with weights and means known exactly. In 32 seeds of 20 blocks, 48 for the
-    last, they were 4.7 to 37 times smaller. Exact weights without shifts, and shifts without
+    Against Σ W_s μ_s with weights and means known exactly. In 32 seeds of 20 blocks they were 7 to
+    23 times smaller, 3.5 to 31 times for the last in 48. Exact weights without shifts, and shifts without
     weights, do worse.
     """
     blocks, fits = [], []
