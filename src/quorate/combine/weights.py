@@ -76,8 +76,8 @@ def shrunk_covariance(
         return shrink_to_diagonal(moments.covariance(), moments.count)
     if len(constant):
         return np.asarray(scale * fit.covariance)
-    worth = WORTH / fit.noise**2  # heavy tails make squares noisy, and chains slow
-    return shrink_to_fit(moments.covariance(), moments.count, scale * fit.covariance, worth)
+    fitted = scale * fit.covariance
+    return shrink_to_fit(moments.covariance(), moments.count, fitted, _worth(fit))
 
 
 def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array, worth: float = WORTH) -> Array:
@@ -129,13 +129,28 @@ def _beyond(deviations: Array, limits: Array) -> Array:
 
 
 def _common_scale(pairs: Sequence[tuple[Moments, Fit]]) -> float:
-    """How many times wider draws are than fits, in the median shard; 1 where none has both."""
-    scales = [
-        np.trace(np.linalg.solve(fit.covariance, of.covariance())) / len(fit.mean)
-        for of, fit in pairs
-    ]
-    middle = float(np.median(scales)) if scales else 1.0
-    return middle if middle > 0 else 1.0
+    """How many times wider draws are than fits, in the median shard; 1 where none has both.
+
+    Shards count by what their draws are worth: those with heavy tails hardly tell.
+    """
+    scales = np.array(
+        [np.trace(np.linalg.solve(fit.covariance, of.covariance())) for of, fit in pairs]
+    )
+    worths = np.array([_worth(fit) * of.count for of, fit in pairs])
+    order = [s for s in np.argsort(scales) if scales[s] > 0]
+    if not order:
+        return 1.0
+    worths = worths[order]
+    places = np.cumsum(worths) - worths / 2
+    return float(np.interp(worths.sum() / 2, places, scales[order])) / len(pairs[0][1].mean)
+
+
+def _worth(fit: Fit) -> float:
+    """Independent Gaussian draws that a draw of a chain is worth for covariances.
+
+    Heavy tails make squares noisy, and chains slow.
+    """
+    return WORTH / fit.noise**2
 
 
 def _check(moments: Moments, fit: Fit | None, name: str) -> None:
