@@ -165,8 +165,8 @@ def test_merged_means_of_real_posteriors_are_right_from_500_draws(case, seed, tm
     """Their errors are at most a third of those with covariances of draws.
 
     Against Σ W_s μ_s with weights and means known exactly. In 32 seeds of 20 blocks they were 7 to
-    23 times smaller, 3.5 to 31 times for the last in 48. Exact weights without shifts, and shifts without
-    weights, do worse.
+    28 times smaller, 3.9 to 43 times for the last in 48. Exact weights without shifts, and shifts
+    without weights, do worse.
     """
     blocks, fits = [], []
     for s, target in enumerate(targets(case, 4, tmp_path / "shards")):
