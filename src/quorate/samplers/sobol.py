@@ -1,8 +1,7 @@
 """Evenly spread points: the sequence of Sobol' (1967), with the numbers of Joe & Kuo (2008).
 
 Any 2ᵏ of them in a row, from a multiple of 2ᵏ on, are as evenly spread as 2ᵏ points can be in many
-ways at once. As in `scipy.stats.qmc`, to the bit, whose import would take longer than all else that
-warm-up does on a small shard.
+ways at once. As in `scipy.stats.qmc`, to the bit, whose import takes far longer than making them.
 """
 
 from functools import cache
