@@ -3,9 +3,9 @@
 import numpy as np
 
 from quorate import simulate
-from quorate.experiments.reproduce import average, curve_trajectories
-from quorate.experiments.specs import BEYOND_RIDGE, Curve, experiment
-from quorate.latency import Pareto, Slowed
+from quorate.engines.latency import Pareto, Slowed
+from quorate.lab.reproduce import average, curve_trajectories
+from quorate.lab.specs import BEYOND_RIDGE, Curve, experiment
 
 REALISATIONS = 100
 SIZES = ((5, 2), (40, 2), (40, 4), (100, 3))

@@ -4,20 +4,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from quorate import coding
-from quorate.combine.consensus import consensus_weights, merge
-from quorate.coordinator import Coordinator
-from quorate.diagnostics import relative_error, second_moment
 from quorate.engines import virtual
-from quorate.latency import Pareto
-from quorate.moments import Moments
-from quorate.scheme import Scheme
-from quorate.schemes.cmc import CMC
-from quorate.schemes.coded import CodedCMC
-from quorate.schemes.exact import ExactCodedCMC
-from quorate.schemes.grouped import GroupedCMC
-from quorate.streams import Streams
-from quorate.subposterior import paper_subposteriors
+from quorate.engines.latency import Pareto
+from quorate.lab.error import relative_error, second_moment
+from quorate.merging.consensus import consensus_weights, merge
+from quorate.models.gaussian import paper_subposteriors
+from quorate.numerics.moments import Moments
+from quorate.numerics.streams import Streams
+from quorate.protocol.coding import code as coding
+from quorate.protocol.coordinator import Coordinator
+from quorate.protocol.scheme import Scheme
+from quorate.protocol.schemes.cmc import CMC
+from quorate.protocol.schemes.coded import CodedCMC
+from quorate.protocol.schemes.exact_sums import ExactCodedCMC
+from quorate.protocol.schemes.grouped import GroupedCMC
 
 K, R, DIM, TIME = 40, 4, 5, 3.0
 REALISATIONS = 200

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from quorate.data.write import write_shards
 from quorate.journal import Journal
-from quorate.run import Run
-from quorate.settings import Settings
-from quorate.shards import write_shards
-from quorate.stopping import Stopping
+from quorate.run.run import Run
+from quorate.run.settings import Settings
+from quorate.run.stopping import Stopping
 
 DIM, BLOCK = 20, 100
 
@@ -38,11 +38,11 @@ class Zeros:
     determinism = "exact"
 
     def warm_up(self, target, stream):
-        import quorate.worker
+        import quorate.engines.worker
 
         self.clock = 0.0
         clock = types.SimpleNamespace(perf_counter=self.read_clock, sleep=time.sleep)
-        quorate.worker.time = clock
+        quorate.engines.worker.time = clock
         return {"index": np.array(0), "position": np.zeros(DIM)}
 
     def draw(self, target, state, stream, n):

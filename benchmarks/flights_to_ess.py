@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 import quorate
-from quorate.ess import bulk_ess
+from quorate.data.write import write_shards
 from quorate.models import logistic
 from quorate.models.formula import design
+from quorate.models.subposterior import Target
+from quorate.numerics.ess import bulk_ess
 from quorate.samplers.laplace import LaplaceFit, laplace_fit
-from quorate.shards import write_shards
-from quorate.target import Target
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from flights import FORMULA, flights

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quorate.combine.consensus import merge
+from quorate.merging.consensus import merge
 from timing import cpu_seconds
 
 N_SHARDS, N_DRAWS, DIM = 40, 10_000, 100

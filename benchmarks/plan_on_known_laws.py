@@ -1,4 +1,5 @@
-"""What `quorate.plan` predicts of CMC from one short grouped run, where the law of delays is known.
+"""What `quorate.planner` predicts of CMC from one short grouped run, where the law of delays is
+known.
 
 Runs are made up: four workers, blocks of 30 draws of a shard, a warm-up worth 300 draws, a factor
 on every block; who is silent for longer than 3 s is started again, which takes 4 s. So the true
@@ -12,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from quorate.plan.fast_times import Work
-from quorate.plan.measured import Measured, taken
-from quorate.plan.options import Grid, compared
-from quorate.story import Blocks
+from quorate.planner.fast_times import Work
+from quorate.planner.measured import Measured, taken
+from quorate.planner.options import Grid, compared
+from quorate.run.history import Blocks
 
 WORKERS, DRAWS, SECONDS_PER_DRAW, WARM_UP, BLOCK = 4, 1200, 0.0033, 1.0, 30
 FIRST_BLOCK, SILENCE, START = 8, 3.0, 4.0

@@ -1,4 +1,4 @@
-"""What `quorate.plan` predicts from one run, beside what other runs on processes then take.
+"""What `quorate.planner` predicts from one run, beside what other runs on processes then take.
 
 A likelihood that sleeps, so that workers do not fight for cores, with Pareto delays and one slow
 worker put in. Times are from the moment at which workers begin: starting Python is not planned for.
@@ -14,8 +14,8 @@ import numpy as np
 
 import quorate
 from quorate._types import Array
-from quorate.plan.measured import measured
-from quorate.story import Story
+from quorate.planner.measured import measured
+from quorate.run.history import Story
 
 WORKERS, DRAWS, TAIL, SLOW = 4, 1200, 1.5, "1x3"
 SCHEMES = ("cmc", "grouped", "adaptive")

@@ -3,8 +3,8 @@
 import numpy as np
 
 import scripts_in_loops
-from quorate.experiments.reproduce import reproduce
-from quorate.experiments.specs import experiment
+from quorate.lab.reproduce import reproduce
+from quorate.lab.specs import experiment
 from timing import cpu_seconds
 
 OCTAVE_SECONDS = (127, 142)  # the authors' script under Octave on a machine of this kind

@@ -33,7 +33,7 @@ def write_parquet(path: str) -> None:
 
 def shard(path: str, folder: str) -> None:
     """What is measured; prints it as JSON."""
-    from quorate.shards import write_shards
+    from quorate.data.write import write_shards
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     wall, cpu = time.perf_counter(), time.process_time()

@@ -17,13 +17,13 @@ import numpy as np
 import quorate
 from quorate.models import logistic
 from quorate.models.formula import design
-from quorate.streams import Streams
+from quorate.numerics.streams import Streams
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from flights import FORMULA, flights
 
-from planted import FAILURES, GOOD, Case
+from helpers.planted import FAILURES, GOOD, Case
 
 
 def judged(make: Callable[[int], Case], seeds: range) -> tuple[list[Any], list[Case]]:

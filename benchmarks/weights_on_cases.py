@@ -12,21 +12,21 @@ from pathlib import Path
 
 import numpy as np
 
-from quorate.combine.centres import shift_of
-from quorate.combine.consensus import consensus_weights
-from quorate.combine.weights import shrunk_covariance, shrunk_covariances
 from quorate.errors import QuorateWarning
-from quorate.fit import Fit
-from quorate.moments import Moments
+from quorate.merging.centres import shift_of
+from quorate.merging.consensus import consensus_weights
+from quorate.merging.fit import Fit
+from quorate.merging.weights import shrunk_covariance, shrunk_covariances
+from quorate.models.subposterior import Target
+from quorate.numerics.moments import Moments
+from quorate.numerics.streams import ChainStream, Streams
 from quorate.samplers import AutoSampler, fit_of
 from quorate.samplers.base import Base
 from quorate.samplers.laplace import laplace_fit
 from quorate.samplers.refinement import refined
-from quorate.streams import ChainStream, Streams
-from quorate.target import Target
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from cases import REFERENCE, subposterior_moments, targets
+from helpers.cases import REFERENCE, subposterior_moments, targets
 
 N_SHARDS, N_DRAWS, N_BLOCKS = 4, 500, 20
 SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 1

@@ -34,8 +34,8 @@ from flights_to_ess import (
     regression,
 )
 from quorate.models.families import distinct
+from quorate.models.subposterior import Target
 from quorate.samplers.laplace import LaplaceFit, laplace_fit
-from quorate.target import Target
 
 N_SHORT, N_REFERENCE = 100, 5_000
 ONE_SD = float(norm.cdf(1))

@@ -20,10 +20,10 @@ from rich.table import Table
 import quorate
 from quorate.models import logistic
 from quorate.models.formula import design
-from quorate.progress import LiveTable, plain_lines
 from quorate.report import write_report
-from quorate.story import Story
-from quorate.waiting import paces
+from quorate.report.counterfactual import paces
+from quorate.run.history import Story
+from quorate.run.progress import LiveTable, plain_lines
 
 FORMULA = "late ~ C(month) + hour + {hour**2} + origin + carrier"
 WORKERS, DRAWS = 6, 10_000
@@ -46,11 +46,11 @@ def flights() -> pd.DataFrame:
 class KillHalfWay:
     """Passes on how far the run is, and kills a worker, really, when half of it is done."""
 
-    def __init__(self, show: quorate.progress.Listener) -> None:
+    def __init__(self, show: quorate.run.progress.Listener) -> None:
         self._show = show
         self._done = False
 
-    def __call__(self, progress: quorate.progress.Progress) -> None:
+    def __call__(self, progress: quorate.run.progress.Progress) -> None:
         self._show(progress)
         pid = progress.workers[DOOMED].pid
         if not self._done and progress.draws >= DRAWS / 2 and pid is not None:

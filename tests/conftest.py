@@ -16,7 +16,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("suite")
 
-LONG = ("test_ray", "test_flights", "test_experiments", "test_chaos", "test_faults", "test_cases")
+LONG = ("test_ray", "test_flights", "test_figures", "test_chaos", "test_faults", "test_cases")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import quorate
-from quorate.combine import RULES
 from quorate.errors import CombinationWarning
+from quorate.merging import RULES
 
 Array = NDArray[np.float64]
 FOLDER = Path(__file__).with_suffix("")

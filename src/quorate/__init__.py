@@ -3,13 +3,13 @@
 from importlib.metadata import version
 
 from quorate.api import check, resume, sample, stream
-from quorate.combine import combine
-from quorate.combine.combined import Combined
 from quorate.errors import BadInputError, QuorateError
-from quorate.plan import Plan, plan
-from quorate.result import Result
-from quorate.simulation import SimulationSummary, simulate
-from quorate.subposterior import GaussianSubposteriors, gaussian_mean_model, paper_subposteriors
+from quorate.lab.simulate import SimulationSummary, simulate
+from quorate.merging import combine
+from quorate.merging.combined import Combined
+from quorate.models.gaussian import GaussianSubposteriors, gaussian_mean_model, paper_subposteriors
+from quorate.planner import Plan, plan
+from quorate.results.result import Result
 from quorate.trust.verdict import Verdict
 
 __version__ = version("quorate")

@@ -11,21 +11,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from quorate.data.write import ShardSet, Transform, write_shards
+from quorate.engines.packing import code_print, packed, unpacked
 from quorate.errors import ChangedModelWarning, LostShardError, named_shards, require
 from quorate.journal import Journal, JournalReader, run_event
-from quorate.model import Model
-from quorate.packing import code_print, packed, unpacked
-from quorate.progress import Listener, LiveTable, Progress, plain_lines
-from quorate.replicas import check_determinism
-from quorate.result import Result
-from quorate.run import N_POINTS, Run
-from quorate.sampler import Sampler
+from quorate.models.protocol import Model
+from quorate.protocol.coding.agreement import check_determinism
+from quorate.results.result import Result
+from quorate.run.history import Story
+from quorate.run.progress import Listener, LiveTable, Progress, plain_lines
+from quorate.run.run import N_POINTS, Run
+from quorate.run.settings import OnLostShard, Settings
+from quorate.run.stopping import Stopping
 from quorate.samplers import make_sampler
 from quorate.samplers.own import Draws
-from quorate.settings import OnLostShard, Settings
-from quorate.shards import ShardSet, Transform, write_shards
-from quorate.stopping import Stopping
-from quorate.story import Story
+from quorate.samplers.protocol import Sampler
 from quorate.trust.verdict import Verdict
 
 _SHARDS, _JOB = "shards", "model.pkl"
@@ -83,7 +83,8 @@ def sample(
         Arrays by name, a pandas, polars or Arrow table, or Parquet files; rows are cut into as many
         shards as there are workers.
     workers, redundancy, scheme
-        K, r and one of `quorate.schemes.SCHEMES`. r is 2 by default, 1 where there is one worker.
+        K, r and one of `quorate.protocol.schemes.SCHEMES`. r is 2 by default, 1 where there is one
+        worker.
         There may be more workers than cores.
     draws
         Global draws to get.
@@ -98,7 +99,7 @@ def sample(
     run_dir
         Folder for shards, journal and logs, a temporary one by default.
     progress
-        Whether to show how far the run is; or what to call with a `quorate.progress.Progress`.
+        Whether to show how far the run is; or what to call with a `quorate.run.progress.Progress`.
     check
         Whether to hold the merge against the posterior in the end, for `Result.verdict`. Takes a
         quarter of the time of the run at most, or ten seconds if that is more.
@@ -106,9 +107,10 @@ def sample(
         What to do when nobody alive holds a shard: `raise`, or `exclude` its rows from the
         posterior; and how often in a row a worker is started again.
     by, columns, transform
-        How rows are given to shards, and what of them; see `quorate.shards.write_shards`.
+        How rows are given to shards, and what of them; see `quorate.data.write.write_shards`.
     pairing, weights, cov_ridge, precision, precision_ridge, code, checked, gap
-        Of the scheme; see `quorate.schemes.scheme_maker`. By default every draw is used, weights
+        Of the scheme; see `quorate.protocol.schemes.scheme_maker`. By default every draw is used,
+        weights
         are shrunk towards what warm-up found, and coded sums are exact and checked.
     slow, dead, straggle
         Delays put in on purpose: `1x10` makes worker 0 ten times slower, `2@5` ends two workers

@@ -10,7 +10,7 @@ from rich.table import Table
 from quorate.api import check
 from quorate.cli.console import out
 from quorate.cli.sampling import summary_table
-from quorate.run import N_POINTS
+from quorate.run.run import N_POINTS
 from quorate.trust.shards import ShardFinding
 from quorate.trust.verdict import GOOD, USABLE, Verdict
 

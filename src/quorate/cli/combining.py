@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from quorate._extras import load
 from quorate.cli.console import err, out
 from quorate.cli.sampling import summary_table
-from quorate.combine import RULES, combine
 from quorate.errors import BadInputError, CombinationWarning, require
-from quorate.extras import load
+from quorate.merging import RULES, combine
 
 if TYPE_CHECKING:
     import xarray as xr

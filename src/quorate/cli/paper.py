@@ -10,16 +10,17 @@ from rich.table import Table
 
 from quorate.cli.console import Patience, err
 from quorate.cli.console import out as console
-from quorate.coding import CODES
+from quorate.engines.latency import parse_cluster
 from quorate.errors import require
-from quorate.experiments.reproduce import (
+from quorate.lab.reproduce import (
     TABLE_TIMES,
     AveragedCurve,
     best,
     reproduce,
     reproduce_all,
 )
-from quorate.experiments.specs import (
+from quorate.lab.simulate import SimulationSummary, simulate
+from quorate.lab.specs import (
     ALL_SCHEMES,
     BEYOND,
     BEYOND_RIDGE,
@@ -29,10 +30,9 @@ from quorate.experiments.specs import (
     beyond,
     experiment,
 )
-from quorate.latency import parse_cluster
-from quorate.pairing import PAIRINGS
-from quorate.schemes import COV_RIDGE, PRECISIONS
-from quorate.simulation import SimulationSummary, simulate
+from quorate.merging.pairing import PAIRINGS
+from quorate.protocol.coding.code import CODES
+from quorate.protocol.schemes import COV_RIDGE, PRECISIONS
 
 _NEARLY_ALL = 0.985  # shares above are not worth a remark
 
@@ -104,7 +104,7 @@ def reproduce_command(
         precision_ridge=precision_ridge,
         schemes=schemes,
     )
-    from quorate.experiments.output import make_folder, write  # matplotlib is slow to import
+    from quorate.lab.output import make_folder, write  # matplotlib is slow to import
 
     make_folder(folder)
     with Patience(f"{figure}, {reading}") as patience:
@@ -115,7 +115,7 @@ def reproduce_command(
 
 
 def _reproduce_beyond(panels: list[list[Experiment]], folder: Path) -> None:
-    from quorate.experiments.output import make_folder, write_beyond
+    from quorate.lab.output import make_folder, write_beyond
 
     make_folder(folder)
     specs = [spec for panel in panels for spec in panel]

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from quorate.cli.console import Patience, err, out
 from quorate.errors import BadInputError
-from quorate.plan import Plan, plan
-from quorate.plan.words import duration
-from quorate.schemes import SCHEMES
+from quorate.planner import Plan, plan
+from quorate.planner.words import duration
+from quorate.protocol.schemes import SCHEMES
 
 
 @click.command("plan")

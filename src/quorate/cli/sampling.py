@@ -16,20 +16,20 @@ from rich.text import Text
 from quorate.api import resume, sample
 from quorate.cli.console import err, out
 from quorate.cli.watching import tell_address
-from quorate.coding import CODES
+from quorate.data.tables import open_table
 from quorate.errors import BadInputError, LostShardError, require
 from quorate.live.beside import page_beside
-from quorate.model import Model
 from quorate.models import linear, logistic, negative_binomial, poisson
 from quorate.models.formula import design
-from quorate.progress import Listener, json_lines
-from quorate.result import Result, load_story, load_summary
+from quorate.models.protocol import Model
+from quorate.protocol.coding.code import CODES
+from quorate.protocol.schemes import SCHEMES
+from quorate.results.result import Result, load_story, load_summary
+from quorate.run.history import Story
+from quorate.run.progress import Listener, json_lines
+from quorate.run.settings import ENGINES
+from quorate.run.stopping import DONE, ENOUGH
 from quorate.samplers import SAMPLERS
-from quorate.schemes import SCHEMES
-from quorate.settings import ENGINES
-from quorate.stopping import DONE, ENOUGH
-from quorate.story import Story
-from quorate.tables import open_table
 from quorate.trust.verdict import GOOD
 
 _STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it

@@ -7,7 +7,7 @@ import click
 
 from quorate.cli.console import err
 from quorate.live.beside import require_extra
-from quorate.story import Story
+from quorate.run.history import Story
 
 
 def tell_address(address: str) -> None:

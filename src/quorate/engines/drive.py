@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from quorate.messages import (
+from quorate.protocol.messages import (
     Command,
     DeadlinePassed,
     Event,
@@ -13,7 +13,7 @@ from quorate.messages import (
     Task,
     Tick,
 )
-from quorate.supervisor import Supervisor
+from quorate.protocol.supervisor import Supervisor
 
 _LONGEST_WAIT = 0.1  # seconds between two looks at the clock
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from quorate.engines.frames import Frame, read_frame, write_frame
 from quorate.engines.service import (
     WarningsHeard,
     environment,
@@ -24,9 +25,8 @@ from quorate.engines.service import (
     setup_frame,
     task_frame,
 )
-from quorate.frames import Frame, read_frame, write_frame
-from quorate.messages import Event, Task, WorkerLost
-from quorate.worker import Handicap, Job
+from quorate.engines.worker import Handicap, Job
+from quorate.protocol.messages import Event, Task, WorkerLost
 
 _PROGRAM = """
 import ctypes

@@ -15,8 +15,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from quorate._extras import load
 from quorate.errors import BadInputError, require
-from quorate.extras import load
 
 _OBJECT_STORE = 128 * 2**20  # bytes; shards on the same machine are read from their files
 _OF_OUR_OWN = {

@@ -4,12 +4,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from quorate.data.write import ShardSet
+from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.service import Service
+from quorate.engines.worker import ShardSource
 from quorate.errors import BadInputError
-from quorate.frames import Frame, frames_in, packed_frame
-from quorate.model import Shard
-from quorate.shards import ShardSet
-from quorate.worker import ShardSource
+from quorate.models.protocol import Shard
 
 Rows = dict[str, NDArray[Any]]
 

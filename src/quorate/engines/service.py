@@ -17,12 +17,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from quorate.data.write import ShardSet
+from quorate.engines.frames import Frame, read_frame, write_frame
+from quorate.engines.packing import packed, unpacked
+from quorate.engines.worker import Handicap, Job, ShardSource, Worker
 from quorate.errors import QuorateWarning, warning_named
-from quorate.frames import Frame, read_frame, write_frame
-from quorate.messages import Block, Event, Task, WorkerFailed, WorkerJoined
-from quorate.packing import packed, unpacked
-from quorate.shards import ShardSet
-from quorate.worker import Handicap, Job, ShardSource, Worker
+from quorate.protocol.messages import Block, Event, Task, WorkerFailed, WorkerJoined
 
 _POOLS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
 _ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS} | {

@@ -14,12 +14,13 @@ from itertools import accumulate, count
 import numpy as np
 
 from quorate._types import Array, CodedArray
-from quorate.allocation import Allocation
-from quorate.coordinator import Coordinator
-from quorate.engines.timeline import Timeline
+from quorate.engines.latency import LatencyModel
 from quorate.errors import require
-from quorate.latency import LatencyModel
-from quorate.messages import (
+from quorate.models.gaussian import GaussianSubposteriors
+from quorate.numerics.streams import Lane, Streams
+from quorate.protocol.allocation import Allocation
+from quorate.protocol.coordinator import Coordinator
+from quorate.protocol.messages import (
     Arrays,
     Block,
     DeadlinePassed,
@@ -30,9 +31,8 @@ from quorate.messages import (
     WorkerJoined,
     WorkerLost,
 )
-from quorate.scheme import Processed, Scheme, WorkerSide
-from quorate.streams import Lane, Streams
-from quorate.subposterior import GaussianSubposteriors
+from quorate.protocol.scheme import Processed, Scheme, WorkerSide
+from quorate.protocol.timeline import Timeline
 
 _LEAST = 16  # draws and times made at first; then as many again as there are
 _LAST = sys.maxsize  # a block that comes at the deadline is in time

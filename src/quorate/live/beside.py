@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from quorate._extras import load
 from quorate.errors import BadInputError
-from quorate.extras import load
 
 
 def require_extra() -> None:

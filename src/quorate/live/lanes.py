@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.story import FAULTS, Blocks, Story
+from quorate.run.history import FAULTS, Blocks, Story
 
 _MOST_SPANS, _FEWEST, _MOST = 8_000, 40, 400  # of all lanes, and of one
 _MARKS = (*FAULTS, "restarted")

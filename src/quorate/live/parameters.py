@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.ess import bulk_ess
-from quorate.story import Blocks, Story
+from quorate.numerics.ess import bulk_ess
+from quorate.run.history import Blocks, Story
 
 _MOST_SHOWN = 40
 _MOMENTS = 40  # of the history

@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from quorate import journal_file
 from quorate.errors import JournalError, QuorateError
+from quorate.journal import file as journal_file
 from quorate.live.lanes import lanes
 from quorate.live.parameters import parameters
 from quorate.live.writer import can_know_writers, writer
-from quorate.story import Blocks, Story
+from quorate.run.history import Blocks, Story
 
 _LOOK_EVERY = 0.5  # seconds
 _PAUSES = 9  # as long as a look took: the work is for the workers

@@ -5,7 +5,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from quorate import journal_file
+from quorate.journal import file as journal_file
 
 _PROCESSES = Path("/proc")
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError, NotANumberError, require
-from quorate.model import Model, Shard
+from quorate.models.protocol import Model, Shard
 
 _SHOWN = 6  # coordinates of a point that are written out
 

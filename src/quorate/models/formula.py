@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import BadInputError, require
-from quorate.extras import load
 
 _MOST_LEVELS = 200
 _INTERCEPT = "Intercept"

@@ -8,11 +8,11 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import require
-from quorate.model import Shard
 from quorate.models.arrays import Namespace
 from quorate.models.checks import at, call, require_scalar, settled, settled_gradient
 from quorate.models.jaxed import Compiled
 from quorate.models.parameters import Declaration, Parameters, declared
+from quorate.models.protocol import Shard
 
 Scale = Literal["natural", "unconstrained"]
 LogPrior = Callable[[Any], Any]

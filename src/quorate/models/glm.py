@@ -9,11 +9,11 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
-from quorate.model import Shard
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Linear, Logistic, NegativeBinomial, Poisson, Value
 from quorate.models.memo import PerShard
 from quorate.models.priors import Prior, parse
+from quorate.models.protocol import Shard
 
 DEFAULT_PRIOR = "normal(0, 2.5)"
 DEFAULT_SCALE_PRIOR = "half_cauchy(2.5)"

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
+from quorate._extras import jax_in_float64
 from quorate._types import Array
-from quorate.extras import jax_in_float64
-from quorate.model import Shard
 from quorate.models.memo import PerShard
+from quorate.models.protocol import Shard
 
 
 class Compiled:

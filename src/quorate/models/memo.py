@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from quorate.model import Shard
+from quorate.models.protocol import Shard
 
 T = TypeVar("T")
 _KEPT = 16  # shards; a worker holds few, and what is kept for one is no larger than its rows

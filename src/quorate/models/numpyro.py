@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from quorate._extras import jax_in_float64, load
 from quorate._types import Array
 from quorate.errors import require
-from quorate.extras import jax_in_float64, load
-from quorate.model import Shard
 from quorate.models.arrays import AnyArray, Namespace
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.jaxed import Compiled
 from quorate.models.numpyro_program import Program, Site, discover, is_latent, log_prob
+from quorate.models.protocol import Shard
 from quorate.models.splitting import (
     few_rows,
     halves,

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from quorate._extras import jax_in_float64, load
 from quorate.errors import BadInputError
-from quorate.extras import jax_in_float64, load
 from quorate.models.arrays import AnyArray, Namespace, indexed
 from quorate.models.checks import call
 from quorate.models.splitting import Split, refuse_discrete

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import BadInputError, require
-from quorate.extras import load
-from quorate.model import Shard
 from quorate.models.arrays import indexed
 from quorate.models.checks import call, settled, settled_gradient
+from quorate.models.protocol import Shard
 from quorate.models.pymc_graph import Graph, ancestors, data_of, value_of
 from quorate.models.splitting import (
     Split,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.extras import load
+from quorate._extras import load
 from quorate.models.splitting import Split
 
 

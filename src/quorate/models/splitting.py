@@ -8,8 +8,8 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError, require
-from quorate.model import Shard
 from quorate.models.arrays import AnyArray, Namespace
+from quorate.models.protocol import Shard
 
 _MOST_ROWS = 64  # kept of the data to look at a program with
 _RELATIVE_ERROR = 1e-9

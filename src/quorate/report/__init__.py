@@ -9,7 +9,7 @@ from quorate.report import making_sections, posterior_sections, run_sections, ve
 from quorate.report.evidence import Evidence, gathered
 from quorate.report.markup import Html, element, joined, text
 from quorate.report.svg import Pictures
-from quorate.story import Story
+from quorate.run.history import Story
 
 
 def report(folder: Path) -> str:

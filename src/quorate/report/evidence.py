@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.densities import Densities
 from quorate.errors import BadInputError, require
-from quorate.ess import mean_ess
-from quorate.plots import FEWEST, made_marginals, n_panels
-from quorate.result import DENSITIES, load_summary
-from quorate.story import Blocks, Story
-from quorate.summaries import summary_row
-from quorate.waiting import Pace, paces
+from quorate.numerics.ess import mean_ess
+from quorate.report.counterfactual import Pace, paces
+from quorate.results.densities import Densities
+from quorate.results.marginals import FEWEST, made_marginals, n_panels
+from quorate.results.result import DENSITIES, load_summary
+from quorate.results.summary import summary_row
+from quorate.run.history import Blocks, Story
 
 COLUMNS = {"mean": "mean", "sd": "sd", "3%": "3 %", "97%": "97 %", "ess": "ESS", "mcse": "MCSE"}
 _VERDICT = "verdict.json"

@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from quorate.plots import Marginal
 from quorate.report.evidence import Rows
 from quorate.report.markup import shortened
 from quorate.report.svg import ACCENT, FAINT, INK, MUTED, bare, canvas, drawing, shard_colour
+from quorate.results.marginals import Marginal
 
 _ALIKE = 30.0  # times as large: intervals that can still share an axis
 _MOST_AXES = 4

@@ -7,11 +7,11 @@ from math import floor, log10
 import numpy as np
 
 from quorate.errors import named_shards, named_workers
-from quorate.plots import Marginal
 from quorate.report.evidence import COLUMNS, Evidence
 from quorate.report.markup import Html, code, element, fixed, joined, note, number, shortened, table
 from quorate.report.posterior_plots import forest, marginal
 from quorate.report.svg import Pictures, legend
+from quorate.results.marginals import Marginal
 
 NONE_YET = "There are too few global draws yet."
 _MOST_ROWS, _MOST_INTERVALS = 400, 60

@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from quorate._types import Array
+from quorate.report.counterfactual import cmc_releases
 from quorate.report.evidence import Evidence
 from quorate.report.svg import ACCENT, BAD, FAINT, INK, MUTED, PAPER, canvas, drawing, shard_colour
-from quorate.story import FAULTS, Blocks, Story
-from quorate.waiting import cmc_releases
+from quorate.run.history import FAULTS, Blocks, Story
 
 _COLUMNS = 1400  # pixels of the lanes: however many blocks there are, the picture stays small
 _LANE, _GAP = 10, 2  # pixels of a lane, and of what is between two

@@ -5,7 +5,6 @@ import numpy as np
 from quorate._types import Array
 from quorate.errors import named_shards, named_workers
 from quorate.journal import EventRecord
-from quorate.plots import FEWEST
 from quorate.report import run_plots
 from quorate.report.evidence import Evidence
 from quorate.report.markup import (
@@ -21,7 +20,8 @@ from quorate.report.markup import (
 )
 from quorate.report.posterior_sections import NONE_YET
 from quorate.report.svg import Pictures, legend
-from quorate.story import Story
+from quorate.results.marginals import FEWEST
+from quorate.run.history import Story
 
 _MOST_EVENTS, _MOST_WAITING = 60, 40
 

@@ -1,6 +1,7 @@
 """The samplers: how a worker draws from one subposterior. One file each.
 
-All fill in `quorate.sampler.Sampler`: warm-up gives the state of a chain, and each block of draws
+All fill in `quorate.samplers.protocol.Sampler`: warm-up gives the state of a chain, and each block
+of draws
 is a pure function of the state, the target and the chain's random numbers.
 """
 
@@ -9,14 +10,14 @@ from typing import cast
 import numpy as np
 
 from quorate.errors import require
-from quorate.fit import Fit
-from quorate.sampler import Sampler, State
+from quorate.merging.fit import Fit
 from quorate.samplers.auto import AutoSampler
 from quorate.samplers.ellipse import EllipseSampler
 from quorate.samplers.exact import ExactSampler
 from quorate.samplers.hmc import HmcSampler
 from quorate.samplers.nuts import NutsSampler
 from quorate.samplers.own import Draws, OwnSampler
+from quorate.samplers.protocol import Sampler, State
 from quorate.samplers.random_walk import RandomWalkSampler
 
 SAMPLERS = ("auto", "ellipse", "nuts", "hmc", "random_walk", "exact")
@@ -29,7 +30,8 @@ def make_sampler(sampler: str | Draws | Sampler = "auto", thin: int = 1) -> Samp
     ----------
     sampler
         The name of one of `SAMPLERS`; a function that yields draws, see
-        `quorate.samplers.own.OwnSampler`; or a `quorate.sampler.Sampler`, which thins by itself.
+        `quorate.samplers.own.OwnSampler`; or a `quorate.samplers.protocol.Sampler`, which thins by
+        itself.
     """
     if isinstance(sampler, str):
         return _named(sampler, thin)

@@ -6,14 +6,14 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import require
-from quorate.sampler import Determinism, Sampler, State
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream
 from quorate.samplers.efficiency import Efficiency
 from quorate.samplers.ellipse import EllipseSampler
 from quorate.samplers.jax_density import can_serve
 from quorate.samplers.nuts import NutsSampler
+from quorate.samplers.protocol import Determinism, Sampler, State
 from quorate.samplers.survey import surveyed
-from quorate.streams import ChainStream
-from quorate.target import Target
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError, NotANumberError, NotANumberWarning
-from quorate.target import Target
+from quorate.models.subposterior import Target
 
 Density = Callable[[Array], float]
 Gradient = Callable[[Array], Array]

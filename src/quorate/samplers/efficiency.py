@@ -7,7 +7,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import WrongShapeWarning
-from quorate.ess import bulk_ess
+from quorate.numerics.ess import bulk_ess
 
 MOST_EVALUATIONS = 2.5  # per draw: beyond, the base fits the target badly
 LEAST_ESS = 0.15  # per draw

@@ -20,15 +20,15 @@ from scipy.special import gammaincinv, ndtri
 
 from quorate._types import Array
 from quorate.errors import require
-from quorate.ess import bulk_ess
-from quorate.sampler import Determinism, State
+from quorate.models.subposterior import Target
+from quorate.numerics.ess import bulk_ess
+from quorate.numerics.streams import ChainStream
 from quorate.samplers.base import Base, snapped
 from quorate.samplers.differences import Density, checked_density, wary
 from quorate.samplers.efficiency import Efficiency
 from quorate.samplers.laplace import LaplaceFit
+from quorate.samplers.protocol import Determinism, State
 from quorate.samplers.survey import Survey, surveyed
-from quorate.streams import ChainStream
-from quorate.target import Target
 
 _ANGLES = 13  # uniforms for angles that every step has ready; more are found when needed
 _NARROW = 1e-12  # a bracket that holds nothing but the current point

@@ -6,11 +6,11 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError, SingularCovarianceError, require
-from quorate.sampler import Determinism, State
+from quorate.models.gaussian import ROWS, GaussianSubposteriors
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream
 from quorate.samplers.base import Base
-from quorate.streams import ChainStream
-from quorate.subposterior import ROWS, GaussianSubposteriors
-from quorate.target import Target
+from quorate.samplers.protocol import Determinism, State
 
 
 @dataclass(frozen=True)

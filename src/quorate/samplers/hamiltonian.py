@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError, NotANumberError, WrongShapeWarning
-from quorate.sampler import State
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream
 from quorate.samplers.jax_density import Owner, arguments_of, density_of, is_traceable, load_jax
 from quorate.samplers.laplace import LaplaceFit, starting_point
+from quorate.samplers.protocol import State
 from quorate.samplers.survey import Survey, surveyed
 from quorate.samplers.trajectories import Density, Dynamics, Phase, Walk
-from quorate.streams import ChainStream
-from quorate.target import Target
 
 
 class Kernel(NamedTuple):

@@ -13,14 +13,14 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import require
-from quorate.sampler import Determinism, State
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream
 from quorate.samplers import trajectories
 from quorate.samplers.adaptation import StepSize
 from quorate.samplers.hamiltonian import Kernel, Stepper, moved
 from quorate.samplers.jax_density import require_gradients
 from quorate.samplers.nuts import warn_of_divergences
-from quorate.streams import ChainStream
-from quorate.target import Target
+from quorate.samplers.protocol import Determinism, State
 
 _WARM_UP = 150
 _JITTER = 0.15  # share by which step sizes vary, against orbits that close

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from quorate._extras import is_installed, jax_in_float64, load
 from quorate.errors import BadInputError
-from quorate.extras import is_installed, jax_in_float64, load
-from quorate.model import TraceableModel
-from quorate.target import Target
+from quorate.models.protocol import TraceableModel
+from quorate.models.subposterior import Target
 
 Compiled = Callable[..., Any]
 
@@ -76,5 +76,5 @@ def require_gradients(target: Target, sampler: str) -> None:
 
 
 def is_traceable(target: Target) -> bool:
-    """Whether the model is a `quorate.model.TraceableModel`."""
+    """Whether the model is a `quorate.models.protocol.TraceableModel`."""
     return all(hasattr(target.model, name) for name in ("jax_log_prior", "jax_log_likelihood"))

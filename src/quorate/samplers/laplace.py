@@ -14,6 +14,7 @@ from scipy.linalg import solve_triangular
 from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.checks import at, call, require_scalar
+from quorate.models.subposterior import Target
 from quorate.samplers.differences import (
     MANY,
     Density,
@@ -24,7 +25,6 @@ from quorate.samplers.differences import (
     gradient_of,
     rounding,
 )
-from quorate.target import Target
 
 _MAX_STEPS = 150
 _CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from quorate._types import Array
-from quorate.sampler import State
+from quorate.models.subposterior import Target
 from quorate.samplers.differences import (
     checked_density,
     forgiving,
@@ -19,7 +19,7 @@ from quorate.samplers.differences import (
     gradient_of,
 )
 from quorate.samplers.laplace import LaplaceFit
-from quorate.target import Target
+from quorate.samplers.protocol import State
 
 _STARTS = 2  # besides the mirror image of the mode, behind the model's own start
 _SPREAD = 4.0  # of these around that start: unconstrained coordinates are mostly of size 1

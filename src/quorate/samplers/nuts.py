@@ -12,14 +12,14 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import DivergenceWarning, require
-from quorate.sampler import Determinism, State
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream
 from quorate.samplers import trajectories
 from quorate.samplers.adaptation import StepSize, inverse_masses, window_ends
 from quorate.samplers.hamiltonian import Kernel, Stepper, moved
 from quorate.samplers.jax_density import require_gradients
+from quorate.samplers.protocol import Determinism, State
 from quorate.samplers.survey import Survey
-from quorate.streams import ChainStream
-from quorate.target import Target
 
 
 @dataclass(frozen=True)

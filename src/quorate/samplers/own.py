@@ -8,10 +8,10 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError, require
-from quorate.sampler import Determinism, State
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream
 from quorate.samplers.laplace import laplace_fit, starting_point
-from quorate.streams import ChainStream
-from quorate.target import Target
+from quorate.samplers.protocol import Determinism, State
 
 Draws = Callable[[Target, Array, np.random.Generator], Iterable[Any]]
 

@@ -13,12 +13,12 @@ from scipy.special import ndtri
 
 from quorate._types import Array
 from quorate.errors import ImproperError, require
-from quorate.sampler import Determinism, State
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream
 from quorate.samplers.base import Base, snapped
 from quorate.samplers.differences import checked_density, wary
 from quorate.samplers.laplace import laplace_fit, starting_point
-from quorate.streams import ChainStream
-from quorate.target import Target
+from quorate.samplers.protocol import Determinism, State
 
 _WARM_UP = 1000
 _ACCEPTED = 0.27  # share aimed at: 0.44 is best in one dimension, 0.234 in many

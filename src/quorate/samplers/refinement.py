@@ -22,8 +22,9 @@ import numpy as np
 from scipy.special import gammaincinv, ndtri
 
 from quorate._types import Array
-from quorate.combine.weights import shrink_to_fit
-from quorate.sampler import State
+from quorate.merging.weights import shrink_to_fit
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream, Purpose
 from quorate.samplers.base import Base
 from quorate.samplers.differences import (
     Density,
@@ -33,9 +34,8 @@ from quorate.samplers.differences import (
     gradient_of,
 )
 from quorate.samplers.laplace import LaplaceFit
+from quorate.samplers.protocol import State
 from quorate.samplers.sobol import shifted_points
-from quorate.streams import ChainStream, Purpose
-from quorate.target import Target
 
 _REACH = 4.0  # standard deviations from the mode to a probe…
 _GAUSSIAN = (-13.0, -5.5)  # …and falls of the log density there that will do: those of log Γ(10)
@@ -181,7 +181,9 @@ class _Weighted:
         return shrink_to_fit(self.covariance, self.n_effective, base.covariance, _WORTH)
 
     def noise(self) -> float:
-        """That of `quorate.fit.Fit`, from E[|z|² z zᵀ], which is (d + 2) I if z is N(0, I)."""
+        """That of `quorate.merging.fit.Fit`, from E[|z|² z zᵀ], which is (d + 2) I if z is N(0,
+        I).
+        """
         z = np.linalg.solve(_lower(self.covariance), (self.points - self.mean).T)
         fourth = (z * (self.weights * np.sum(z**2, axis=0))) @ z.T
         return float(np.linalg.eigvalsh(fourth)[-1] - len(z)) / 2

@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-from quorate.sampler import State
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream
 from quorate.samplers.base import Base
 from quorate.samplers.laplace import LaplaceFit, laplace_fit
 from quorate.samplers.modes import other_modes
+from quorate.samplers.protocol import State
 from quorate.samplers.refinement import refined
-from quorate.streams import ChainStream
-from quorate.target import Target
 
 
 class Survey(NamedTuple):

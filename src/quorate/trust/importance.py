@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from quorate._types import Array, IntArray
-from quorate.streams import Purpose, Streams
+from quorate.numerics.streams import Purpose, Streams
 
 _NOTHING = -700.0  # logarithm of a weight beside the largest that is none
 

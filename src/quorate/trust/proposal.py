@@ -13,7 +13,7 @@ from scipy.special import gammaincinv, gammaln, logsumexp, ndtri
 
 from quorate._types import Array
 from quorate.errors import SingularCovarianceError
-from quorate.streams import Purpose, Streams
+from quorate.numerics.streams import Purpose, Streams
 
 _FREEDOM = 7.0  # degrees of; tails heavier than a Gaussian's, at 0.56 of its efficiency for d = 31
 _WIDE, _SHARDS = 0.1, 0.2  # shares of points

@@ -7,10 +7,10 @@ import numpy as np
 from scipy.special import fdtrc
 
 from quorate._types import Array
-from quorate.ess import bulk_ess, mean_ess, split_rhat
-from quorate.fit import Fit
-from quorate.linalg import spd_inverse, spd_solve
-from quorate.moments import Moments
+from quorate.merging.fit import Fit
+from quorate.numerics.ess import bulk_ess, mean_ess, split_rhat
+from quorate.numerics.linalg import spd_inverse, spd_solve
+from quorate.numerics.moments import Moments
 
 FALSE_ALARMS = 0.001  # chance that any shard of a run is said to disagree though all are alike
 _FEWEST = 8  # draws of a chain that R-hat and ESS can be had from

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from quorate._types import Array
-from quorate.combine.centres import shift_of
-from quorate.combine.consensus import consensus_weights
-from quorate.combine.weights import shrunk_covariances
 from quorate.errors import SingularCovarianceError, named_shards
-from quorate.ess import mean_ess
-from quorate.model import Model
-from quorate.moments import Moments
-from quorate.scalars import named_scalars
+from quorate.merging.centres import shift_of
+from quorate.merging.consensus import consensus_weights
+from quorate.merging.weights import shrunk_covariances
+from quorate.models.protocol import Model
+from quorate.numerics.ess import mean_ess
+from quorate.numerics.moments import Moments
+from quorate.numerics.names import named_scalars
 from quorate.trust.importance import Weighted, effective_number
 from quorate.trust.proposal import Proposal
 from quorate.trust.shards import FALSE_ALARMS, ShardChains, ShardFinding, shard_findings
@@ -48,7 +48,7 @@ _SHOWN = 3  # parameters that a sentence names
 _AGREE = "the merged draws agree with the posterior at its points, and shards with each other"
 _CURE = (
     "use fewer and larger shards, reparametrise so that the posterior is closer to a Gaussian, or "
-    "combine the shards by another rule (`quorate.combine`)"
+    "combine the shards by another rule (`quorate.merging`)"
 )
 _WEIGH = "take `result.corrected()`, draw more, or use fewer and larger shards"
 

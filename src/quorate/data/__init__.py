@@ -1,0 +1,1 @@
+"""Rows: tables in, shards on disk out. Knows no model, no scheme and no engine."""

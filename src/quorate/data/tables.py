@@ -1,0 +1,173 @@
+"""Where rows come from: arrays, data frames, Arrow tables and files, read batch by batch.
+
+A batch is a dict of numpy arrays, rows first. pandas, polars and pyarrow are known by the names of
+their modules, so that none is imported for data of another kind.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.data.files import (
+    BATCH_BYTES,
+    STRING_BYTES,
+    Columns,
+    Files,
+    arrow_to_numpy,
+    find_files,
+)
+from quorate.errors import BadInputError, require
+
+
+class Table(Protocol):
+    """Rows with named columns, which can be read more than once."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns."""
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+
+    @property
+    def rows_per_file(self) -> tuple[int, ...]:
+        """Of each file, in the order in which rows are read; empty for data in memory."""
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        """All rows in order, the named columns only, some megabytes at a time."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A table of which any part is at hand.
+
+    Parameters
+    ----------
+    part
+        From (position of a column, first row, end) to the values, rows first.
+    """
+
+    names: tuple[str, ...]
+    n_rows: int
+    part: Callable[[int, int, int], NDArray[Any]]
+
+    @property
+    def rows_per_file(self) -> tuple[int, ...]:
+        """None."""
+        return ()
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        positions = {name: self.names.index(name) for name in names}
+        rows = [self.part(position, 0, 1) for position in positions.values()]
+        row_bytes = sum(STRING_BYTES if row.dtype.kind == "O" else row.nbytes for row in rows)
+        step = max(1, BATCH_BYTES // max(1, row_bytes))
+        for start in range(0, self.n_rows, step):
+            end = min(start + step, self.n_rows)
+            yield {name: self.part(position, start, end) for name, position in positions.items()}
+
+
+def open_table(data: object) -> Table:
+    """The table that `data` are: see `quorate.data.write.write_shards` for the kinds."""
+    table = _recognised(data)
+    require(bool(table.names), "data", _kind(data), "has no columns: give at least one")
+    twice = sorted({name for name in table.names if table.names.count(name) > 1})
+    require(not twice, "columns", twice, "names must differ: rename these, which come twice")
+    require(table.n_rows > 0, "data", _kind(data), "has no rows: give at least one for each shard")
+    return table
+
+
+def _recognised(data: object) -> Table:
+    if isinstance(data, Mapping):
+        return _from_arrays(data)
+    if _is_a(data, "pandas", "DataFrame"):
+        return _from_pandas(data)
+    if _is_a(data, "polars", "DataFrame"):
+        return _from_polars(data)
+    if _is_a(data, "pyarrow", "Table"):
+        return _from_arrow(data)
+    if isinstance(data, str | Path):
+        return Files.of(find_files(data))
+    if isinstance(data, list | tuple) and all(isinstance(path, str | Path) for path in data):
+        return Files.of([file for path in data for file in find_files(path)])
+    raise BadInputError(
+        "data",
+        _kind(data),
+        "give a dict of arrays such as {'x': x, 'y': y}, a pandas or polars DataFrame, a pyarrow "
+        "Table, or the path of Parquet or CSV files",
+    )
+
+
+def _is_a(data: object, package: str, name: str) -> bool:
+    """Whether it, or a class it derives from, is `package`'s `name`."""
+    return any(
+        parent.__name__ == name and parent.__module__.partition(".")[0] == package
+        for parent in type(data).__mro__
+    )
+
+
+def _kind(data: object) -> str:
+    return f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
+
+
+def _from_arrays(data: Mapping[Any, Any]) -> InMemory:
+    arrays = {str(name): _dense(str(name), value) for name, value in data.items()}
+    for name, array in arrays.items():
+        if not array.ndim:
+            way_out = "give an array with a value for each row"
+            raise BadInputError(f"data[{name!r}]", array.item(), way_out)
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise BadInputError("data", lengths, "arrays must have one length, that of the rows")
+    columns = list(arrays.values())
+    return InMemory(
+        tuple(arrays),
+        next(iter(lengths.values()), 0),
+        lambda position, start, end: columns[position][start:end],
+    )
+
+
+def _dense(name: str, value: object) -> NDArray[Any]:
+    """The values as an array; what is masked is missing."""
+    if np.ma.is_masked(value):
+        return np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        way_out = "its rows must all have one shape: fill them up, or cut them"
+        raise BadInputError(f"data[{name!r}]", _kind(value), way_out) from error
+
+
+def _from_pandas(frame: Any) -> InMemory:
+    def part(position: int, start: int, end: int) -> NDArray[Any]:
+        values = frame.iloc[start:end, position]
+        if isinstance(values.dtype, np.dtype) or not values.isna().any():
+            return np.asarray(values.to_numpy())
+        if values.dtype.kind in "biuf":
+            return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+        return np.asarray(values.to_numpy(dtype=np.object_, na_value=None))
+
+    return InMemory(tuple(str(name) for name in frame.columns), len(frame), part)
+
+
+def _from_polars(frame: Any) -> InMemory:
+    def part(position: int, start: int, end: int) -> NDArray[Any]:
+        values = frame.to_series(position).slice(start, end - start)
+        if values.dtype.is_decimal():
+            values = values.cast(float)
+        if str(values.dtype) == "Boolean" and values.null_count():
+            values = values.cast(int)
+        return np.asarray(values.to_numpy())
+
+    return InMemory(tuple(frame.columns), frame.height, part)
+
+
+def _from_arrow(table: Any) -> InMemory:
+    def part(position: int, start: int, end: int) -> NDArray[Any]:
+        return arrow_to_numpy(table.column(position).slice(start, end - start))
+
+    return InMemory(tuple(table.column_names), table.num_rows, part)

@@ -1,0 +1,205 @@
+"""A worker: holds shards, draws from their subposteriors, and makes blocks of the draws.
+
+Engines carry its blocks; it knows none of them.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate._types import Array, CodedArray
+from quorate.data.write import ShardSet
+from quorate.errors import require
+from quorate.models.protocol import Model, Shard
+from quorate.models.subposterior import Target, log_densities
+from quorate.numerics.streams import ChainStream, Purpose, Streams
+from quorate.protocol.messages import POINTS, Arrays, Block, Task
+from quorate.protocol.scheme import WorkerSide
+from quorate.samplers import fit_of
+from quorate.samplers.protocol import Sampler, State
+
+_BLOCK_SECONDS = 0.1
+_FIRST_BLOCK = 8
+_SIDE = "side"  # where what the scheme keeps at the worker is found among a state's arrays
+_COUNTS = ("evaluations", "divergences", "accepted")  # of a chain, in its state
+_Key = tuple[tuple[int, ...], int]  # shards, chain
+
+
+@dataclass(frozen=True)
+class Handicap:
+    """Delays put in on purpose, for demonstrations and tests.
+
+    Every block takes `factor` times as long as it would, and `tail_index`, if given, draws another
+    factor of mean 1 from a Pareto distribution for each block. A worker is dead after
+    `dies_after` blocks, if that is given.
+    """
+
+    factor: float = 1.0
+    tail_index: float | None = None
+    dies_after: int | None = None
+
+    def seconds(self, spent: float, uniform: float) -> float:
+        """How long to wait after a block that took `spent`."""
+        factor = self.factor
+        if self.tail_index is not None:
+            scale = (self.tail_index - 1) / self.tail_index
+            factor *= scale * uniform ** (-1 / self.tail_index)
+        return spent * max(factor - 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker needs to know of a run; the same for every worker."""
+
+    model: Model
+    sampler: Sampler
+    worker_side: WorkerSide
+    shard_folder: str
+    n_shards: int
+    seed: int
+
+
+class ShardSource(Protocol):
+    """Where a worker finds its shards."""
+
+    def shard(self, number: int) -> Shard:
+        """The rows of shard `number`."""
+
+
+class Chains:
+    """The chains of the shards that one process holds."""
+
+    def __init__(self, job: Job, shards: ShardSource) -> None:
+        self._job = job
+        self._shards = shards
+        self.at_work_on: int | None = None  # a shard, for errors to name
+        self._targets: dict[int, Target] = {}
+        self._states: dict[tuple[int, int], State] = {}
+
+    def draw(self, shard: int, chain: int, n: int) -> Array:
+        """The next `n` draws of a chain, which is warmed up when it is first asked for."""
+        self.at_work_on = shard
+        target = self._target(shard)
+        stream = ChainStream(Streams(self._job.seed), shard, chain)
+        key = shard, chain
+        if key not in self._states:
+            self._states[key] = self._job.sampler.warm_up(target, stream)
+        draws, self._states[key] = self._job.sampler.draw(target, self._states[key], stream, n)
+        require(draws.shape == (n, target.dim), "draws", draws.shape, f"{n} of them were asked for")
+        return draws
+
+    def log_densities(self, shard: int, points: Array) -> Array:
+        """Of the subposterior at `points` (n, d), shape (n,)."""
+        self.at_work_on = shard
+        return log_densities(self._target(shard), points)
+
+    def state(self, shard: int, chain: int) -> State | None:
+        """Where a chain stands; None of one that has not begun."""
+        return self._states.get((shard, chain))
+
+    def restore(self, shard: int, chain: int, state: State, index: int) -> None:
+        """Go on from `state`, with the draw of this index; at 0 it may be another chain's."""
+        anew = {} if index else {name: np.array(0) for name in _COUNTS if name in state}
+        self._states[shard, chain] = {**state, **anew, "index": np.array(index)}
+
+    def _target(self, shard: int) -> Target:
+        if shard not in self._targets:
+            rows = self._shards.shard(shard)
+            self._targets[shard] = Target(self._job.model, rows, self._job.n_shards)
+        return self._targets[shard]
+
+
+class Worker:
+    """Performs tasks block by block, for one worker or for several that share the process."""
+
+    def __init__(
+        self, job: Job, handicaps: Mapping[int, Handicap], shards: ShardSource | None = None
+    ) -> None:
+        self._job = job
+        self._handicaps = handicaps
+        self.chains = Chains(job, shards or ShardSet.open(job.shard_folder))
+        self._streams = Streams(job.seed)
+        self._side_states: dict[_Key, Arrays] = {}
+        self._sent: dict[_Key, dict[str, NDArray[Any]]] = {}
+        self._block_sizes: dict[int, int] = {}
+        self._n_blocks: Counter[int] = Counter()
+
+    def join(self, worker: int, attempt: int) -> None:
+        """Make room for a worker. One that was to die on purpose stays dead."""
+        handicap = self._handicaps.get(worker)
+        if attempt and handicap is not None and handicap.dies_after is not None:
+            os._exit(137)
+
+    def blocks(self, task: Task) -> Iterator[Block]:
+        """The blocks of a task, each worth about a tenth of a second."""
+        if task.start is not None and POINTS in task.start:
+            yield self._evaluation(task, task.start[POINTS])
+            return
+        if task.start is not None:
+            self._restore(task, task.start)
+        elif task.first_draw and self.chains.state(task.shards[0], task.chain) is None:
+            self._payload(task, task.first_draw)  # what was lost is drawn again: the same bits
+        n_done = 0
+        while n_done < task.n_draws:
+            n = min(self._block_sizes.get(task.worker, _FIRST_BLOCK), task.n_draws - n_done)
+            is_warm = self.chains.state(task.shards[0], task.chain) is not None
+            start = time.perf_counter()
+            payload, extras = self._payload(task, n)
+            spent = time.perf_counter() - start
+            self._wait(task.worker, spent)
+            if is_warm:
+                per_block = int(n * _BLOCK_SECONDS / max(spent, 1e-6))
+                self._block_sizes[task.worker] = max(1, min(4 * n, per_block))
+            yield Block(task, task.first_draw + n_done, payload, extras, self._changes(task))
+            n_done += n
+
+    def _evaluation(self, task: Task, points: Array) -> Block:
+        start = time.perf_counter()
+        (shard,) = task.shards
+        values = self.chains.log_densities(shard, points)
+        self._wait(task.worker, time.perf_counter() - start)
+        return Block(task, 0, values[:, None])
+
+    def _payload(self, task: Task, n: int) -> tuple[CodedArray, Arrays]:
+        key, side = (task.shards, task.chain), self._job.worker_side
+        draws = np.stack([self.chains.draw(shard, task.chain, n) for shard in task.shards])
+        if key not in self._side_states:
+            fits = [fit_of(self.chains.state(shard, task.chain) or {}) for shard in task.shards]
+            self._side_states[key] = side.start(fits)
+        processed, self._side_states[key] = side.process(draws, self._side_states[key])
+        return side.encode(task.worker, processed)
+
+    def _changes(self, task: Task) -> Arrays:
+        """Arrays of the state that are not those sent with the last block."""
+        key = task.shards, task.chain
+        side = self._side_states[key]
+        state = {f"{_SIDE}/{name}": array for name, array in side.items()}
+        for shard in task.shards:
+            chain = self.chains.state(shard, task.chain) or {}
+            state |= {f"{shard}/{name}": array for name, array in chain.items()}
+        sent, self._sent[key] = self._sent.get(key, {}), state
+        return {name: array for name, array in state.items() if sent.get(name) is not array}
+
+    def _restore(self, task: Task, start: Arrays) -> None:
+        parts: dict[str, dict[str, NDArray[Any]]] = {}
+        for name, array in start.items():
+            where, _, inner = name.partition("/")
+            parts.setdefault(where, {})[inner] = array
+        for shard in task.shards:
+            self.chains.restore(shard, task.chain, parts[str(shard)], task.first_draw)
+        self._side_states[task.shards, task.chain] = parts.get(_SIDE, {})
+
+    def _wait(self, worker: int, spent: float) -> None:
+        self._n_blocks[worker] += 1
+        handicap, n_blocks = self._handicaps.get(worker, Handicap()), self._n_blocks[worker]
+        if n_blocks == handicap.dies_after:
+            os._exit(137)
+        if handicap.factor > 1 or handicap.tail_index is not None:
+            times = self._streams.uniforms(Purpose.TIMES, [(worker, 0)], n_blocks, 1, 1)
+            time.sleep(handicap.seconds(spent, float(times[0, 0, 0])))

@@ -1,0 +1,217 @@
+"""The SQLite file of a journal: how it is made, opened, told from other files, and locked.
+
+Whatever goes wrong with it is told as a `JournalError`, never as an error of SQLite.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from quorate.errors import JournalError
+from quorate.journal.records import DamagedRowError, Row, read_row, write_row
+
+NAME = "journal.sqlite"
+LOCK_NAME = "journal.lock"
+SCHEMA = 1
+_APPLICATION = 0x71757261  # "qura", in the header of the file
+_TABLES = {
+    "run": "CREATE TABLE run (id INTEGER PRIMARY KEY, header TEXT, crc INTEGER, body BLOB)",
+    "log": "CREATE TABLE log "
+    "(id INTEGER PRIMARY KEY AUTOINCREMENT, header TEXT, crc INTEGER, body BLOB)",
+    "states": "CREATE TABLE states (id INTEGER PRIMARY KEY, header TEXT, crc INTEGER, body BLOB)",
+}
+_SQLITE_TABLES = {"sqlite_sequence": "CREATE TABLE sqlite_sequence(name,seq)"}
+PUT = "INSERT OR REPLACE INTO {} VALUES (?, CAST(? AS TEXT), ?, ?)"
+_PAGE_BYTES = 16384
+_CHECKPOINT_BYTES = 32 * 2**20
+_WRITER = f"""
+    PRAGMA synchronous = NORMAL;
+    PRAGMA wal_autocheckpoint = {_CHECKPOINT_BYTES // _PAGE_BYTES};
+    PRAGMA journal_size_limit = {2 * _CHECKPOINT_BYTES};
+"""
+_PRIMARY = 0xFF  # of the codes of SQLite: the rest says more
+DAMAGED = ("is damaged", "restore it from a copy, or start the run anew in another folder")
+_TROUBLES = {
+    sqlite3.SQLITE_NOTADB: ("is not a journal", "name the folder of a run"),
+    sqlite3.SQLITE_FULL: (
+        "cannot grow because the disk is full",
+        "what was written before is safe: make room and resume the run",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "cannot be read or written because the disk reports an error or is full",
+        "what was written before is safe as far as the disk is: mend it and resume the run",
+    ),
+    sqlite3.SQLITE_BUSY: ("is locked by another process", "end that process"),
+    sqlite3.SQLITE_READONLY: ("cannot be written", "check the permissions of file and folder"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check the permissions of file and folder"),
+    sqlite3.SQLITE_PERM: ("cannot be opened", "check the permissions of file and folder"),
+}
+
+
+@contextmanager
+def told_clearly(path: Path) -> Iterator[None]:
+    """Tell errors of SQLite and of the operating system as `JournalError`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not hasattr(error, "sqlite_errorcode"):  # a mistake in our calls, not in the file
+            raise
+        what, way_out = _TROUBLES.get(error.sqlite_errorcode & _PRIMARY, DAMAGED)
+        raise JournalError(str(path), f"{what} ({error})", way_out) from error
+    except UnicodeDecodeError as error:  # a message of SQLite that quotes damaged text
+        raise JournalError(str(path), *DAMAGED) from error
+    except OSError as error:
+        what = f"cannot be used ({error.strerror})"
+        raise JournalError(str(path), what, "check disk, file and folder") from error
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of what is done inside, or nothing; what is read, as of one moment."""
+    connection.execute("BEGIN")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+class Lock:
+    """The right to write, held by one process at a time and freed by its death."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / LOCK_NAME
+        with told_clearly(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._file, 20).decode("ascii", "replace") or "unknown"
+            self.close()
+            what = f"is being written by process {holder}"
+            raise JournalError(str(folder / NAME), what, "wait until it ends, or end it") from None
+        os.ftruncate(self._file, 0)
+        os.write(self._file, str(os.getpid()).encode())
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._file)
+
+
+def make(folder: Path, configuration: Mapping[str, Any]) -> None:
+    """Make the file, whole or not at all."""
+    path = folder / NAME
+    if path.exists():
+        way_out = "resume that run, or choose another folder"
+        raise JournalError(str(path), "is there already", way_out)
+    partial = folder / f"{NAME}.partial"
+    for left_over in (partial, f"{partial}-wal", f"{partial}-shm", f"{path}-wal", f"{path}-shm"):
+        Path(left_over).unlink(missing_ok=True)
+    connection = sqlite3.connect(partial, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        for table in _TABLES.values():
+            connection.execute(table)
+        row = write_row("run", 1, {"configuration": dict(configuration)})
+        connection.execute(PUT.format("run"), row)
+    finally:
+        connection.close()
+    partial.replace(path)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def require_file(path: Path) -> None:
+    """Refuse a journal that is not there, or has nothing in it."""
+    if not path.is_file():
+        raise JournalError(str(path), "is not there", "name the folder of a run")
+    if not path.stat().st_size:
+        raise JournalError(str(path), "is empty", "the run has no draws: start it anew")
+
+
+def connect(folder: Path, *, writable: bool) -> sqlite3.Connection:
+    """A connection to a file that is known to be a journal of this schema.
+
+    In a folder that cannot be written, a run that was closed is read as it lies there.
+    """
+    path = folder / NAME
+    require_file(path)
+    wal = Path(f"{path}-wal")
+    size, closed = path.stat().st_size, not (wal.exists() and wal.stat().st_size)
+    as_it_lies = closed and not writable and not os.access(folder, os.W_OK)
+    how = "immutable=1" if as_it_lies else f"mode={'rw' if writable else 'ro'}"
+    uri = f"{path.absolute().as_uri()}?{how}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+    try:
+        connection.text_factory = bytes
+        _check(connection, path, log_ahead=not as_it_lies)
+        (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+        if closed and size % page_bytes:
+            raise JournalError(str(path), f"is cut short, at {size:,} bytes", DAMAGED[1])
+        if writable:
+            connection.executescript(_WRITER)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def close_written(connection: sqlite3.Connection) -> None:
+    """Close it with all in the one file: while somebody reads, SQLite would leave the log as it is.
+
+    What cannot be moved now stays in the log, and is as safe there.
+    """
+    try:
+        with suppress(sqlite3.Error):
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.close()
+
+
+def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION:
+        way_out = "name the folder of a run"
+        raise JournalError(str(path), "is an SQLite file of another program", way_out)
+    if version > SCHEMA:
+        what = f"has schema {version}, and this quorate knows up to {SCHEMA}"
+        raise JournalError(
+            str(path), what, "read it with the quorate that wrote it, or a later one"
+        )
+    tables = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
+    expected = {name.encode(): sql.encode() for name, sql in (_TABLES | _SQLITE_TABLES).items()}
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if version != SCHEMA or tables != expected or (log_ahead and mode != b"wal"):
+        raise JournalError(str(path), *DAMAGED)
+
+
+def check_structure(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file whose pages do not hang together; reads all of it."""
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != (b"ok",):
+        raise JournalError(str(path), *DAMAGED)
+
+
+def configuration(connection: sqlite3.Connection, path: Path) -> dict[str, Any]:
+    """What the run was started with."""
+    row = connection.execute("SELECT id, header, crc, body FROM run WHERE id = 1").fetchone()
+    try:
+        found = read_row("run", Row(*row))[0]["configuration"] if row else None
+    except (DamagedRowError, KeyError):
+        found = None
+    if not isinstance(found, dict):
+        raise JournalError(str(path), "has lost the configuration of its run", DAMAGED[1])
+    return found

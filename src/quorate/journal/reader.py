@@ -1,0 +1,200 @@
+"""Reading a journal: nothing is executed, little is held in memory, and the run may be going on.
+
+A row that is damaged is left out, and so is whatever follows it of the same chain, because the
+draws of a chain must have no gaps: of every chain there is its longest beginning without one.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quorate.errors import JournalError, JournalWarning
+from quorate.journal import file as journal_file
+from quorate.journal.records import (
+    AnyArray,
+    BlockRecord,
+    ChainKey,
+    DamagedRowError,
+    Record,
+    Row,
+    read_record,
+    read_row,
+    require_whole_numbers,
+)
+
+_BATCH = 16  # rows; between batches the writer may tidy up
+_MOST_MISSING = 100_000  # rows in a row; beyond that their numbers are not to be trusted
+_ROWS = "SELECT id, header, crc, body FROM {} WHERE id > ? ORDER BY id LIMIT ?"
+
+Place = tuple[ChainKey, str]  # of an array of a state: whose, and its name
+
+
+class Reached(NamedTuple):
+    """How far a chain has come.
+
+    `state` says of each array of its state at which draw it changed last.
+    """
+
+    next_draw: int
+    state: dict[str, int]
+
+
+class JournalReader:
+    """Goes through a journal once, and on from there as often as asked: for a look at a live run.
+
+    Attributes
+    ----------
+    chains
+        How far each chain has come, by what was read so far.
+    dropped
+        Rows left out so far, and why.
+    n_lacking
+        Rows that are missing at the end.
+    last_row
+        Number of the last good row read so far; rows are counted from 1.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.chains: dict[ChainKey, Reached] = {}
+        self.dropped: dict[int, str] = {}
+        self.last_row = self.n_lacking = 0
+        self._path = folder / journal_file.NAME
+        with journal_file.told_clearly(self._path):
+            self._connection = journal_file.connect(folder, writable=False)
+
+    def __enter__(self) -> "JournalReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def configuration(self) -> dict[str, Any]:
+        """What the run was started with."""
+        with journal_file.told_clearly(self._path):
+            return journal_file.configuration(self._connection, self._path)
+
+    def records(self) -> Iterator[Record]:
+        """Records that were not given before, in the order in which they were written.
+
+        Warns in the end if rows had to be left out.
+        """
+        n_dropped = len(self.dropped) + self.n_lacking
+        after = self.last_row
+        while rows := self._batch(after):
+            for row in rows:
+                record = self._take(row)
+                if record is not None:
+                    yield record
+            after = self._further(after, rows)
+        if len(self.dropped) + self.n_lacking > n_dropped:
+            self._warn()
+
+    def states(self) -> Iterator[tuple[ChainKey, dict[str, AnyArray] | None]]:
+        """The state in which each chain read so far was left; None where it has been lost."""
+        places = self.state_places()
+        for key, reached in self.chains.items():
+            yield key, self._state(key, reached.state, places)
+
+    def state_places(self) -> dict[Place, int]:
+        """Row of each array of the states, by chain and name, as far as they are not damaged."""
+        places, after = {}, 0
+        while rows := self._rows("states", after, _BATCH):
+            for row in rows:
+                with suppress(DamagedRowError):
+                    fields, _ = read_row("states", row)
+                    places[_owner(fields)] = row.id
+            after = self._further(after, rows)
+        return places
+
+    def _state(
+        self, key: ChainKey, changed: dict[str, int], places: dict[Place, int]
+    ) -> dict[str, AnyArray] | None:
+        arrays = {}
+        for name, draw in changed.items():
+            try:
+                (row,) = self._rows("states", places[key, name] - 1, 1)
+                fields, (arrays[name],) = read_row("states", row)
+            except (KeyError, ValueError):
+                return None
+            if fields != state_fields(key, name, draw):
+                return None
+        return arrays
+
+    def _rows(self, table: str, after: int, limit: int) -> list[Row]:
+        with journal_file.told_clearly(self._path):
+            found = self._connection.execute(_ROWS.format(table), (after, limit)).fetchall()
+        return [Row(*row) for row in found]
+
+    def _further(self, after: int, rows: list[Row]) -> int:
+        """The furthest row; pages of a damaged file may lead back."""
+        furthest = max(row.id for row in rows)
+        if furthest <= after:
+            raise JournalError(str(self._path), *journal_file.DAMAGED)
+        return furthest
+
+    def _batch(self, after: int) -> list[Row]:
+        """Rows of the log, or at its end, at the same moment, a look at whether all are there."""
+        with journal_file.told_clearly(self._path), journal_file.transaction(self._connection):
+            rows = self._rows("log", after, _BATCH)
+            if not rows:
+                self._count_lacking()
+        return rows
+
+    def _count_lacking(self) -> None:
+        """SQLite itself notes the number of the last row: the end of the table may be gone."""
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'log'"
+        (n_written,) = self._connection.execute(query).fetchone() or (0,)
+        furthest = max(self.last_row, *self.dropped, 0)
+        if isinstance(n_written, int) and n_written > furthest:
+            self.n_lacking = n_written - furthest
+
+    def _take(self, row: Row) -> Record | None:
+        try:
+            record, state = read_record("log", row)
+        except DamagedRowError as damage:
+            self.dropped[row.id] = str(damage)
+            return None
+        if not 0 < row.id - self.last_row <= _MOST_MISSING:
+            raise JournalError(str(self._path), *journal_file.DAMAGED)
+        for missing in range(self.last_row + 1, row.id):
+            self.dropped.setdefault(missing, "it is missing")
+        self.last_row = row.id
+        if isinstance(record, BlockRecord):
+            reached = self.chains.get(record.key)
+            if record.first_draw != (reached.next_draw if reached else 0):
+                self.dropped[row.id] = "it comes after a gap in its chain"
+                return None
+            self.chains[record.key] = Reached(record.next_draw, state)
+        return record
+
+    def _warn(self) -> None:
+        shown = [f"row {row}: {why}" for row, why in sorted(self.dropped.items())]
+        if self.n_lacking:
+            shown.append(f"the last {self.n_lacking}: missing")
+        more = f"; and {len(shown) - 5} more" if len(shown) > 5 else ""
+        warnings.warn(
+            f"journal {self._path} is damaged; left out were {'; '.join(shown[:5])}{more}. "
+            "What they held is drawn again if the run is resumed",
+            JournalWarning,
+            stacklevel=3,
+        )
+
+
+def state_fields(key: ChainKey, name: str, draw: int) -> dict[str, Any]:
+    """Fields of the row of an array that is part of the state of a chain since `draw`."""
+    return {"key": [key.worker, list(key.shards), key.chain], "name": name, "draw": draw}
+
+
+def _owner(fields: dict[str, Any]) -> Place:
+    try:
+        (worker, shards, chain), name = fields["key"], str(fields["name"])
+        require_whole_numbers(worker, *shards, chain)
+        return ChainKey(worker, tuple(shards), chain), name
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedRowError("it is not written as a state is") from error

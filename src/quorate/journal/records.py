@@ -1,0 +1,223 @@
+"""What a journal records, and how a record becomes a row: a JSON header, a CRC-32, raw arrays.
+
+The checksum covers where the row stands, its header and its arrays, so that a row that was changed,
+or moved, in any bit is known. Reading one executes nothing.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.errors import require
+from quorate.protocol.messages import Block, Task
+
+AnyArray = NDArray[Any]
+_NUMBERS = "biufc"  # kinds of dtype that are nothing but their bytes
+_MAX_BYTES = 900_000_000  # SQLite takes rows of up to 10⁹ bytes
+_TOO_LONG = f"a row of the journal holds less than {_MAX_BYTES:,} bytes: make blocks smaller"
+
+
+class ChainKey(NamedTuple):
+    """Whose draws they are: they come in order and without gaps, from draw 0."""
+
+    worker: int
+    shards: tuple[int, ...]
+    chain: int
+
+
+class BlockRecord(NamedTuple):
+    """An accepted block.
+
+    `payload[i]` belongs to draw `first_draw + i`; `extras` are further arrays that came with it.
+    `state` is written, never read back with the block: those arrays of the state of the chain,
+    as it stands after the block, that have changed since its last block in the journal. All of
+    them, if the journal had no state of the chain.
+    """
+
+    time: float  # seconds since the run was started
+    worker: int
+    attempt: int
+    shards: tuple[int, ...]
+    chain: int
+    first_draw: int
+    payload: AnyArray
+    extras: Mapping[str, AnyArray] = {}
+    state: Mapping[str, AnyArray] = {}
+
+    @property
+    def key(self) -> ChainKey:
+        """The chain it belongs to."""
+        return ChainKey(self.worker, self.shards, self.chain)
+
+    @property
+    def next_draw(self) -> int:
+        """The draw that the next block of the chain begins with."""
+        return self.first_draw + len(self.payload)
+
+    def block(self) -> Block:
+        """What was recorded, as a task of its own."""
+        n_draws = len(self.payload)
+        task = Task(self.worker, self.shards, self.chain, self.first_draw, n_draws)
+        return Block(task, self.first_draw, self.payload, self.extras)
+
+
+class FitRecord(NamedTuple):
+    """What warm-up found on a shard."""
+
+    time: float
+    worker: int
+    shard: int
+    arrays: Mapping[str, AnyArray]
+
+
+class EventRecord(NamedTuple):
+    """Something that happened to a worker, or to the run if `worker` is None."""
+
+    time: float
+    what: str
+    worker: int | None = None
+    attempt: int | None = None
+    details: Mapping[str, Any] = {}
+
+
+Record = BlockRecord | FitRecord | EventRecord
+
+
+def run_event(time: float, what: str, **details: Any) -> EventRecord:
+    """The run was started, resumed or finished: noted with the date."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return EventRecord(time, what, details={**details, "date": now})
+
+
+# ---------------------------------------------------------------- rows
+
+
+class Row(NamedTuple):
+    """One row of any table: fields in the order of the columns."""
+
+    id: int
+    header: bytes
+    crc: int
+    body: bytes
+
+
+class DamagedRowError(ValueError):
+    """A row that is not as it was written."""
+
+
+def write_row(
+    table: str, number: int, fields: Mapping[str, Any], arrays: Iterable[AnyArray] = ()
+) -> Row:
+    """The row `number` of `table`."""
+    specs, chunks = [], []
+    for array in arrays:
+        dtype = array.dtype
+        require(dtype.kind in _NUMBERS, "dtype", dtype, "a journal keeps arrays of numbers")
+        specs.append((dtype.str, array.shape))
+        chunks.append(array.tobytes())
+    header = _encode([fields, specs]).encode()
+    body = b"".join(chunks)
+    require(len(header) + len(body) < _MAX_BYTES, "n_bytes", len(body), _TOO_LONG)
+    return Row(number, header, _checksum(table, number, header, body), body)
+
+
+def read_row(table: str, row: Row) -> tuple[dict[str, Any], list[AnyArray]]:
+    """Fields and arrays of a row, or `DamagedRowError`. The arrays are read-only."""
+    number, header, crc, body = row
+    if not (isinstance(header, bytes) and isinstance(body, bytes) and isinstance(number, int)):
+        raise DamagedRowError("it has fields of a wrong type")
+    if crc != _checksum(table, number, header, body):
+        raise DamagedRowError("its checksum does not match")
+    try:
+        fields, specs = json.loads(header)
+        return dict(fields), _arrays(specs, body)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise DamagedRowError("it is not written as a row of a journal is") from error
+
+
+def record_row(table: str, number: int, record: Record, state: Mapping[str, int]) -> Row:
+    """The row of a record; `state` says of each array of the chain's state when it changed."""
+    fields: dict[str, Any]
+    if isinstance(record, BlockRecord):
+        time, worker, attempt, shards, chain, first_draw, payload, extras, _ = record
+        fields = {
+            "kind": "block",
+            "time": time,
+            "worker": worker,
+            "attempt": attempt,
+            "shards": shards,
+            "chain": chain,
+            "first_draw": first_draw,
+            "names": list(extras),
+            "state": state,
+        }
+        return write_row(table, number, fields, [payload, *extras.values()])
+    if isinstance(record, FitRecord):
+        fields = {"kind": "fit", **record._asdict()}
+        fields["names"] = list(fields.pop("arrays"))
+        return write_row(table, number, fields, record.arrays.values())
+    return write_row(table, number, {"kind": "event", **record._asdict()})
+
+
+def dropped_row(table: str, number: int, why: str) -> Row:
+    """What stands in for a row that was damaged, once that is known and made good."""
+    return write_row(table, number, {"kind": "dropped", "why": why})
+
+
+def read_record(table: str, row: Row) -> tuple[Record | None, dict[str, int]]:
+    """The record and when arrays of the state changed; no record if it was dropped."""
+    fields, arrays = read_row(table, row)
+    try:
+        kind, names = fields.pop("kind"), fields.pop("names", [])
+        if kind == "block":
+            fields["shards"], state = tuple(fields["shards"]), fields.pop("state")
+            extras = dict(zip(names, arrays[1:], strict=True))
+            record = BlockRecord(**fields, payload=arrays[0], extras=extras)
+            require_whole_numbers(*record.shards, record.worker, record.chain, record.next_draw)
+            return record, dict(state)
+        if kind == "fit":
+            return FitRecord(**fields, arrays=dict(zip(names, arrays, strict=True))), {}
+        return (None if kind == "dropped" else EventRecord(**fields)), {}
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise DamagedRowError("it is not written as a record is") from error
+
+
+def require_whole_numbers(*values: object) -> None:
+    """Refuse what a stranger may have put in the place of an index."""
+    if not all(isinstance(value, int) for value in values):
+        raise DamagedRowError("it has an index that is not a whole number")
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be written as JSON")
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
+
+
+def _checksum(table: str, number: int, header: bytes, body: bytes) -> int:
+    place = f"{table} {number} {len(header)} ".encode()
+    return zlib.crc32(body, zlib.crc32(place + header))
+
+
+def _arrays(specs: Iterable[tuple[str, list[int]]], body: bytes) -> list[AnyArray]:
+    arrays, offset = [], 0
+    for name, shape in specs:
+        dtype = np.dtype(name)
+        if dtype.kind not in _NUMBERS or min(shape, default=0) < 0:
+            raise ValueError
+        array = np.frombuffer(body, dtype, prod(shape), offset).reshape(shape)
+        offset += array.nbytes
+        arrays.append(array)
+    if offset != len(body):
+        raise ValueError
+    return arrays

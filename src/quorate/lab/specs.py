@@ -1,0 +1,210 @@
+"""Figures 3 and 4 as frozen specs, and the two ways to read them.
+
+The paper's text and the scripts that drew its figures differ. Reading `text` does what the paper
+says, reading `published` what the scripts do; both are switches on the same protocol code.
+`docs/reproduction.md` lists the differences and what each one does.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import partial
+
+from quorate.engines.latency import Pareto
+from quorate.errors import require
+from quorate.numerics.linalg import check_ridge
+from quorate.protocol.schemes import COV_RIDGE, GENIE, SCHEMES
+
+# Constants of §VI
+MEAN_PER_SHARD = 0.1  # η
+TAIL_INDEX = 1.2  # β
+DIM = 5  # d
+BAND = 0.15  # half the width of the shaded regions, in standard deviations over realisations
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve of a figure: a scheme and its redundancy.
+
+    `published_time_factor` is what the scripts multiply computing times by beyond the number of
+    shards held: 2 for CMC in Fig. 3, which they time with r = 2.
+    `published_adds_last_group`: in Fig. 3 they add the time of G-CMC's group of one to the largest
+    of the others', where the text takes the largest of all.
+    """
+
+    scheme: str
+    redundancy: int
+    published_time_factor: float = 1.0
+    published_adds_last_group: bool = False
+
+    @property
+    def label(self) -> str:
+        """As in the paper."""
+        return {"cmc": "CMC", "grouped": "G-CMC", "coded": "C-CMC"}.get(self.scheme, self.scheme)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper.
+
+    C-CMC runs a code that needs exactly K-r+1 answers, as in the paper.
+    """
+
+    name: str
+    title: str
+    n_workers: int
+    curves: tuple[Curve, ...]
+    precision_ridge: float
+    code: str = "reed-solomon"
+
+    def of_schemes(self, schemes: Collection[str]) -> "Figure":
+        """With the curves of these schemes only; ours are put in at the paper's redundancies."""
+        redundancies = sorted({curve.redundancy for curve in self.curves} - {1})
+        known = [
+            *self.curves,
+            *(Curve("adaptive", redundancy) for redundancy in redundancies),
+            Curve(GENIE, self.n_workers),
+        ]
+        return replace(self, curves=tuple(curve for curve in known if curve.scheme in schemes))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read the experiment.
+
+    Parameters
+    ----------
+    n_draws
+        Where a run stops; None where only the time does.
+    horizon
+        Time at which a run stops.
+    first_draws_only
+        Covariances from the first l draws of each shard, rather than from all received by then.
+    by_index
+        Times and errors averaged for every l, rather than errors at fixed times.
+    quirks
+        Whether the `published_...` switches of curves apply.
+    """
+
+    name: str
+    n_draws: int | None
+    horizon: float
+    first_draws_only: bool
+    by_index: bool
+    quirks: bool
+
+    def latency(self, curve: Curve) -> Pareto:
+        """Computing times of a curve."""
+        factor = curve.published_time_factor if self.quirks else 1.0
+        return Pareto(MEAN_PER_SHARD * factor, TAIL_INDEX)
+
+
+FIGURES = {
+    "fig3": Figure(
+        name="fig3",
+        title="Fig. 3: K = 5 workers",
+        n_workers=5,
+        curves=(
+            Curve("cmc", 1, published_time_factor=2.0),
+            Curve("grouped", 2, published_adds_last_group=True),
+            Curve("coded", 2),
+        ),
+        precision_ridge=0.5,
+    ),
+    "fig4": Figure(
+        name="fig4",
+        title="Fig. 4: K = 40 workers",
+        n_workers=40,
+        curves=(
+            Curve("cmc", 1),
+            Curve("grouped", 2),
+            Curve("grouped", 4),
+            Curve("coded", 2),
+            Curve("coded", 4),
+        ),
+        precision_ridge=2.0,
+    ),
+}
+
+ALL_SCHEMES = (*SCHEMES, GENIE)
+BEYOND = "beyond"  # Fig. 3 and Fig. 4 side by side, with our scheme and the genie
+BEYOND_RIDGE = 0.3  # on Ĉ: over all times the best for G-CMC of those tried
+
+READINGS = {
+    "text": Reading(
+        "text", n_draws=None, horizon=5.0, first_draws_only=False, by_index=False, quirks=False
+    ),
+    "published": Reading(
+        "published",
+        n_draws=30,
+        horizon=float("inf"),
+        first_draws_only=True,
+        by_index=True,
+        quirks=True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure, a reading, and what a user may choose."""
+
+    figure: Figure
+    reading: Reading
+    realisations: int
+    seed: int
+    cov_ridge: float
+    precision_ridge: float
+
+    def __post_init__(self) -> None:
+        require(self.realisations >= 1, "realisations", self.realisations, "ask for at least one")
+        require(self.seed >= 0, "seed", self.seed, "a seed is 0 or more")
+        check_ridge("cov_ridge", self.cov_ridge)
+        check_ridge("precision_ridge", self.precision_ridge)
+
+
+def experiment(
+    figure: str,
+    reading: str = "text",
+    *,
+    realisations: int = 50,
+    seed: int = 0,
+    cov_ridge: float = COV_RIDGE,
+    precision_ridge: float | None = None,
+    schemes: Collection[str] = (),
+) -> Experiment:
+    """An experiment by the names of its figure and reading; ridges default to the scripts'.
+
+    Its curves are those of `schemes`, where some are given, and else those of the paper.
+    """
+    require(figure in FIGURES, "figure", figure, f"choose one of {', '.join(FIGURES)}")
+    require(reading in READINGS, "reading", reading, f"choose one of {', '.join(READINGS)}")
+    for scheme in schemes:
+        require(scheme in ALL_SCHEMES, "scheme", scheme, f"choose one of {', '.join(ALL_SCHEMES)}")
+    require(
+        reading == "text" or not {"adaptive", GENIE} & set(schemes),
+        "reading",
+        reading,
+        "the authors' scripts know only the schemes of the paper: use text",
+    )
+    spec = FIGURES[figure].of_schemes(schemes) if schemes else FIGURES[figure]
+    ridge_on_sum = spec.precision_ridge if precision_ridge is None else precision_ridge
+    return Experiment(spec, READINGS[reading], realisations, seed, cov_ridge, ridge_on_sum)
+
+
+def beyond(
+    *, realisations: int = 50, seed: int = 0, cov_ridge: float = BEYOND_RIDGE
+) -> list[list[Experiment]]:
+    """For each of the paper's figures, the experiments whose curves are drawn together.
+
+    C-CMC keeps the ridges of the scripts: its Ĉ are another matter, and of those that were tried
+    these are the ones that do not shrink all draws towards zero.
+    """
+    on_server = [scheme for scheme in ALL_SCHEMES if scheme != "coded"]
+    of_paper = partial(experiment, realisations=realisations, seed=seed)
+    return [
+        [
+            of_paper(figure, schemes=on_server, cov_ridge=cov_ridge),
+            of_paper(figure, schemes=["coded"]),
+        ]
+        for figure in FIGURES
+    ]

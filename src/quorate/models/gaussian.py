@@ -1,0 +1,135 @@
+"""Subposteriors that can be drawn from exactly: Gaussian ones, eq. (2) under CMC's assumption.
+
+They are a model too, one whose rows are the subposteriors themselves, so that all that runs on
+data runs on them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import toeplitz
+
+from quorate._types import Array, IntArray
+from quorate.errors import require
+from quorate.models.protocol import Shard
+from quorate.numerics.linalg import spd_inverse, spd_solve
+from quorate.numerics.streams import Lane, Streams
+
+ROWS = "subposterior"
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianSubposteriors:
+    """N(μ_s, C_s) for every shard s: `means` is (n_shards, d), `covs` (n_shards, d, d).
+
+    As a `quorate.models.protocol.Model` its data are `rows()`: cut into n_shards shards, each has
+    one.
+    """
+
+    means: Array
+    covs: Array
+
+    @property
+    def n_shards(self) -> int:
+        """K."""
+        return len(self.means)
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return len(self.means[0])
+
+    def draws(self, streams: Streams, lanes: Sequence[Lane], first: int, n: int) -> Array:
+        """Draws `first` to `first + n - 1` of each (shard, chain), shape (len(lanes), n, d)."""
+        shards = [shard for shard, _ in lanes]
+        normals = streams.normals(lanes, first, n, self.dim)
+        spread = normals @ np.swapaxes(self._lower[shards], -1, -2)
+        return np.asarray(self.means[shards, None, :] + spread)
+
+    def posterior(self) -> tuple[Array, Array]:
+        """Mean and covariance of eq. (1), the product of the subposteriors."""
+        cov = spd_inverse(self._precisions.sum(axis=0))
+        return cov @ np.einsum("sij,sj->i", self._precisions, self.means), cov
+
+    def posterior_second_moment(self) -> Array:
+        """E[θθᵀ] under the posterior: what the test functions of §VI expect."""
+        mean, cov = self.posterior()
+        return cov + np.outer(mean, mean)
+
+    def rows(self) -> dict[str, IntArray]:
+        """The data of the model: which subposterior each row stands for."""
+        return {ROWS: np.arange(self.n_shards)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"theta[{i}]" for i in range(self.dim))
+
+    def initial(self) -> Array:
+        return np.zeros(self.dim)
+
+    def log_prior(self, x: Array) -> float:
+        return 0.0  # what there is of one is in the subposteriors
+
+    def log_likelihood(self, x: Array, shard: Shard) -> float:
+        return self.log_likelihood_and_gradient(x, shard)[0]
+
+    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
+        return 0.0, np.zeros(self.dim)
+
+    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
+        which = shard[ROWS]
+        gaps = x - self.means[which]
+        pulls = -np.einsum("sij,sj->si", self._precisions[which], gaps)
+        return float(np.sum(pulls * gaps) / 2), np.asarray(pulls.sum(axis=0))
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        return {"theta": draws}
+
+    @cached_property
+    def _lower(self) -> Array:
+        return np.asarray(np.linalg.cholesky(self.covs))
+
+    @cached_property
+    def _precisions(self) -> Array:
+        return spd_inverse(self.covs)
+
+
+def paper_subposteriors(n_shards: int, dim: int = 5) -> GaussianSubposteriors:
+    """Those of §VI: mean 0, C_s Toeplitz with first column ρ^0, …, ρ^(d-1), ρ = (s-1)/K."""
+    require(n_shards >= 1, "n_shards", n_shards, "there must be at least one shard")
+    covs = [toeplitz((shard / n_shards) ** np.arange(dim)) for shard in range(n_shards)]
+    return GaussianSubposteriors(np.zeros((n_shards, dim)), np.array(covs))
+
+
+def gaussian_mean_model(
+    rows: Array, n_shards: int, noise_cov: Array, prior_cov: Array
+) -> GaussianSubposteriors:
+    """Subposteriors of the mean of Gaussian rows, eq. (2), in closed form.
+
+    The model is z | θ ~ N(θ, `noise_cov`) and θ ~ N(0, `prior_cov`). A shard of n rows has
+    p(θ)^(1/K) Π p(z|θ), Gaussian with precision `prior_cov`⁻¹/K + n `noise_cov`⁻¹.
+
+    Parameters
+    ----------
+    rows
+        The data, shape (n_rows, d), cut into shards in the order given.
+    n_shards
+        K. Shards are as equal in size as can be; K need not divide the number of rows.
+    """
+    require(n_shards >= 1, "n_shards", n_shards, "there must be at least one shard")
+    require(
+        len(rows) >= n_shards,
+        "rows",
+        len(rows),
+        f"a shard needs at least one: use at most {len(rows)} shards",
+    )
+    shards = np.array_split(rows, n_shards)
+    noise_precision, prior_precision = spd_inverse(noise_cov), spd_inverse(prior_cov)
+    sizes = np.array([len(shard) for shard in shards])
+    precisions = prior_precision / n_shards + sizes[:, None, None] * noise_precision
+    sums = np.array([shard.sum(axis=0) for shard in shards]) @ noise_precision
+    return GaussianSubposteriors(
+        means=spd_solve(precisions, sums[..., None])[..., 0], covs=spd_inverse(precisions)
+    )

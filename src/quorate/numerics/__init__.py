@@ -1,0 +1,1 @@
+"""Small numerics that everything stands on: ESS, linear algebra, moments, keyed randomness."""

@@ -1,0 +1,87 @@
+"""Means and covariances of draws as they come in: eqs (7), (9) and (11).
+
+All updates are Welford's and Chan's: sums of squares around a running mean, never a difference of
+large sums. As in the paper the covariance divides by the number of draws, not by one less.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.numerics.linalg import add_ridge
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean and scatter of the draws so far, for one sequence or a stack of them.
+
+    Parameters
+    ----------
+    count
+        Number of draws n.
+    mean
+        Shape (..., d).
+    scatter
+        Σ (θ - mean)(θ - mean)ᵀ, shape (..., d, d).
+    """
+
+    count: int
+    mean: Array
+    scatter: Array
+
+    @classmethod
+    def none(cls, *shape: int) -> "Moments":
+        """Of no draws yet; `shape` is that of one draw of the stack, (..., d)."""
+        return cls(0, np.zeros(shape), np.zeros((*shape, shape[-1])))
+
+    @classmethod
+    def of(cls, draws: Array) -> "Moments":
+        """Of `draws`, shape (..., n, d)."""
+        mean = draws.mean(axis=-2)
+        centred = draws - mean[..., None, :]
+        return cls(draws.shape[-2], mean, np.swapaxes(centred, -1, -2) @ centred)
+
+    def merge(self, other: "Moments") -> "Moments":
+        """Of the two sets of draws together (Chan, Golub & LeVeque 1983)."""
+        count = self.count + other.count
+        if not count:
+            return self
+        gap = other.mean - self.mean
+        mean = self.mean + gap * (other.count / count)
+        between = gap[..., :, None] * gap[..., None, :] * (self.count * other.count / count)
+        return Moments(count, mean, self.scatter + other.scatter + between)
+
+    def covariance(self, ridge: float = 0.0) -> Array:
+        """Ĉ = ridge·I + scatter / n: eqs (7b), (9b), (11b) with σ² = `ridge`."""
+        return add_ridge(self.scatter / self.count, ridge)
+
+
+def running_covariances(draws: Array, before: Moments | None = None) -> tuple[Array, Moments]:
+    """Covariance after each draw, as if they had been merged one by one (Welford 1962).
+
+    Parameters
+    ----------
+    draws
+        Shape (..., n, d).
+    before
+        Of the draws that came earlier, if there were any.
+
+    Returns
+    -------
+    Array, Moments
+        The covariance after each draw, of it and all that came earlier, shape (..., n, d, d); and
+        the moments of all of them.
+    """
+    before = before or Moments.none(*draws.shape[:-2], draws.shape[-1])
+    counts = before.count + np.arange(1, draws.shape[-2] + 1)
+    centred = draws - before.mean[..., None, :]
+    sums = np.cumsum(centred, axis=-2)
+    earlier_means = (sums - centred) / np.maximum(counts - 1, 1)[:, None]
+    steps = (centred - earlier_means) * np.sqrt((counts - 1) / counts)[:, None]
+    outer = steps[..., :, None] * steps[..., None, :]
+    outer[..., 0, :, :] += before.scatter
+    scatter = np.cumsum(outer, axis=-3, out=outer)
+    mean = before.mean + sums[..., -1, :] / counts[-1]
+    after = Moments(int(counts[-1]), mean, scatter[..., -1, :, :])
+    return scatter / counts[:, None, None], after

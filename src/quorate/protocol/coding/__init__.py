@@ -1,0 +1,1 @@
+"""Gradient codes: encoding, decoding, and what replicas say of each other."""

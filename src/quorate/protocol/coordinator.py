@@ -1,0 +1,127 @@
+"""The coordinator: the pure state machine between a scheme and an engine.
+
+It is told events and says commands. It never blocks and never looks at a clock, so the same
+coordinator runs in virtual time, on processes and on a cluster. What becomes of workers that die,
+hang or lie is for the `supervisor` to say, which stands before it where workers are real.
+"""
+
+from quorate.errors import require
+from quorate.protocol.messages import (
+    Block,
+    Command,
+    Event,
+    Release,
+    Stop,
+    Task,
+    WorkerJoined,
+    WorkerLost,
+)
+from quorate.protocol.scheme import Scheme
+
+
+class Coordinator:
+    """Drives one run of a scheme.
+
+    Parameters
+    ----------
+    scheme
+        Not yet used by another run.
+    n_draws
+        Number of global draws to stop at; None to go on until the deadline.
+    queue_depth
+        Tasks that a worker has at a time. More than one hides the way to the worker and back.
+    may_exclude
+        Whether to go on without shards that nobody alive holds.
+    """
+
+    def __init__(
+        self,
+        scheme: Scheme,
+        n_draws: int | None = None,
+        queue_depth: int = 1,
+        may_exclude: bool = False,
+    ) -> None:
+        require(n_draws is None or n_draws >= 1, "draws", n_draws, "ask for at least one")
+        self.scheme = scheme
+        self.n_draws = n_draws
+        self.n_global = 0
+        self.n_floats = 0  # received, in payloads and extras
+        self.lost: set[int] = set()
+        self._queue_depth = queue_depth
+        self._may_exclude = may_exclude
+        self._idle: set[int] = set()  # there is nothing for them to do, for now
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take one event in; say what is to be done. Never blocks, never looks at a clock."""
+        if isinstance(event, Block):
+            return self._received(event)
+        if isinstance(event, WorkerJoined):
+            return self._joined(event.worker)
+        if isinstance(event, WorkerLost):
+            return self._lost(event.worker)
+        return [Stop(finished=self.n_draws is None)]
+
+    def take_back(self, worker: int) -> list[Command]:
+        """Forget what a worker was doing: it will not come. Others may have to do it."""
+        self.scheme.take_back(worker)
+        self._idle.discard(worker)
+        waiting, self._idle = self._idle, set()
+        return [task for idle in sorted(waiting) for task in self._tasks(idle, 1)]
+
+    def take_all_back(self) -> None:
+        """Forget what all workers were doing, after a replay: they are to join again."""
+        for worker in range(self.scheme.allocation.n_workers):
+            self.scheme.take_back(worker)
+        self._idle.clear()
+
+    def _received(self, block: Block) -> list[Command]:
+        released: list[Command] = []
+        self.n_floats += block.n_floats
+        n_global = self.scheme.receive(block)
+        if n_global > self.n_global:
+            released = self._released(n_global)
+            if self.is_done:
+                return released
+        task = block.task
+        if block.first_draw + len(block.payload) < task.first_draw + task.n_draws:
+            return released  # the worker has more to do
+        return [*released, *self._tasks(task.worker, 1)]
+
+    def _released(self, n_global: int) -> list[Command]:
+        self.n_global = n_global
+        if self.n_draws is not None and n_global >= self.n_draws:
+            return [Release(self.n_draws), Stop(finished=True)]
+        return [Release(n_global)]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was asked for is there."""
+        return self.n_draws is not None and self.n_global >= self.n_draws
+
+    def _joined(self, worker: int) -> list[Command]:
+        self.lost.discard(worker)
+        return list(self._tasks(worker, self._queue_depth))
+
+    def _tasks(self, worker: int, n_tasks: int) -> list[Task]:
+        tasks = []
+        for _ in range(n_tasks):
+            task = self.scheme.next_task(worker, self.n_draws)
+            if task is None:
+                self._idle.add(worker)
+                break
+            tasks.append(task)
+        return tasks
+
+    def _lost(self, worker: int) -> list[Command]:
+        """Stop if what was asked for is out of reach; an open-ended run takes what it can get."""
+        self.lost.add(worker)
+        more = self.take_back(worker)
+        alive = set(range(self.scheme.allocation.n_workers)) - self.lost
+        if self.n_draws is None or self.scheme.can_reach(self.n_draws, alive):
+            return more
+        if self._may_exclude and alive:
+            n_global = self.scheme.exclude(self.n_draws, alive)
+            released = self._released(n_global) if n_global > self.n_global else []
+            if self.scheme.can_reach(self.n_draws, alive):
+                return [*more, *released]
+        return [Stop(finished=False)]

@@ -1,0 +1,187 @@
+"""Coded CMC (C-CMC): Algorithm 3.
+
+Workers share their randomness, weigh each draw by the precision of its shard, and send one coded
+vector for all their shards. The coordinator decodes the sum over all shards from a decodable set
+of answers, and estimates the sum of precisions it has to divide by from the decoded sums.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from quorate._types import Array, CodedArray
+from quorate.merging.fit import Fit
+from quorate.numerics.linalg import add_ridge, check_ridge, spd_solve
+from quorate.numerics.moments import Moments, running_covariances
+from quorate.protocol.allocation import allocation_of
+from quorate.protocol.coding.code import GradientCode
+from quorate.protocol.ledger import DrawCounts
+from quorate.protocol.messages import NOTHING, Arrays, Block, Task
+from quorate.protocol.scheme import NOBODY, Processed
+from quorate.protocol.task_numbers import BatchCounter
+
+
+class SendCoded:
+    """At worker k, lines 9-13: estimate Ĉ_{k,s}, weigh by its inverse, encode."""
+
+    def __init__(self, code: GradientCode, cov_ridge: float) -> None:
+        self.code = code
+        self.cov_ridge = cov_ridge
+
+    def start(self, fits: Sequence[Fit | None]) -> Arrays:
+        """No draws yet. Fits have no part in Algorithm 3."""
+        return NOTHING
+
+    def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
+        """(Ĉ_s^l)⁻¹ θ_s^l, where Ĉ_s^l of eq. (11) knows the first l draws of the shard."""
+        before = Moments(int(state["count"]), state["mean"], state["scatter"]) if state else None
+        covs, after = running_covariances(draws, before)
+        weighted = spd_solve(add_ridge(covs, self.cov_ridge), draws[..., None])[..., 0]
+        moments = {"count": np.array(after.count), "mean": after.mean, "scatter": after.scatter}
+        return Processed(self.code.pack(weighted)), moments
+
+    def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
+        """θ̃_k^l of eq. (12), shape (n, width)."""
+        n_held, n, width = processed.vectors.shape
+        coded = self.code.coefficients[worker] @ processed.vectors.reshape(n_held, n * width)
+        return np.asarray(coded.reshape(n, width)), NOTHING
+
+    def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
+        return [self.code.pack(np.zeros(dim)).shape]
+
+
+class _Answers:
+    """Answers to one draw: from whom, what, and how many each cell lacks at least."""
+
+    __slots__ = ("missing", "n_cells_missing", "payloads", "workers")
+
+    def __init__(self, needed: Sequence[int]) -> None:
+        self.workers: list[int] = []
+        self.payloads: list[CodedArray] = []
+        self.missing = list(needed)
+        self.n_cells_missing = len(needed)  # cells that lack any
+
+    def add(self, worker: int, cell: int, payload: CodedArray) -> None:
+        """One more."""
+        self.workers.append(worker)
+        self.payloads.append(payload)
+        self.missing[cell] -= 1
+        if not self.missing[cell]:
+            self.n_cells_missing -= 1
+
+
+class CodedCMC:
+    """Algorithm 3.
+
+    Parameters
+    ----------
+    code
+        A gradient code, B with all its a_j.
+    dim
+        d.
+    cov_ridge
+        σ² of eq. (11b), at the workers.
+    precision_ridge
+        σ² added to D̂^l of eq. (14), at the server. Its units are the inverse of `cov_ridge`'s.
+    """
+
+    def __init__(
+        self, code: GradientCode, dim: int, cov_ridge: float, precision_ridge: float
+    ) -> None:
+        check_ridge("cov_ridge", cov_ridge)
+        check_ridge("precision_ridge", precision_ridge)
+        self.code = code
+        self.dim = dim
+        self.precision_ridge = precision_ridge
+        # Data allocation: shard s to worker k where B_ks is not zero
+        self.allocation = allocation_of(code.held.tolist())
+        self.worker_side = SendCoded(code, cov_ridge)
+        self.n_complete = 0
+        self._n_answers_received = self._n_answers_used = 0
+        self._answers: list[_Answers] = []  # to each draw, until it can be decoded
+        self._decoded: list[CodedArray] = []
+        members = [range(code.n_workers)[workers] for workers, _ in code.cells]
+        self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
+        self._needed = [cell.needed for _, cell in code.cells]
+        self._batches = BatchCounter(self.allocation)
+
+    quarantined = NOBODY
+    shares_starts = False
+
+    # At worker k
+
+    def chain_of(self, worker: int, shard: int) -> int:
+        """The same for all: common randomness."""
+        return 0
+
+    # At the server
+
+    def next_task(self, worker: int, n_draws: int | None) -> Task | None:
+        return self._batches.up_to(n_draws, worker, chain=0)
+
+    def receive(self, block: Block) -> int:
+        """File the answers; late ones, to draws decoded already, are only counted.
+
+        Workers answer draws in order, so draws become decodable in order.
+        """
+        worker, first, n_draws = block.task.worker, block.first_draw, len(block.payload)
+        self._n_answers_received += n_draws
+        self._batches.n_received[worker] += n_draws
+        cell = self._cell_of[worker]
+        for draw in range(first, first + n_draws):
+            if draw < self.n_complete:
+                continue
+            if draw == len(self._answers):
+                self._answers.append(_Answers(self._needed))
+            answers = self._answers[draw]
+            answers.add(worker, cell, block.payload[draw - first : draw - first + 1])
+            if not answers.n_cells_missing and self.code.decodable(answers.workers):
+                self.n_complete = draw + 1
+        return self.n_complete
+
+    def take_back(self, worker: int) -> None:
+        self._batches.take_back(worker)
+
+    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
+        last = n_draws - 1
+        answered = self._answers[last].workers if last < len(self._answers) else []
+        reached = n_draws <= self.n_complete
+        return reached or self.code.decodable({*alive, *answered})
+
+    def precision_weighted_sums(self) -> Array:
+        """φ^1, …, φ^L(t) of eq. (13), decoded: shape (L(t), d)."""
+        while len(self._decoded) < self.n_complete:
+            self._decode_next()
+        if not self._decoded:
+            return np.empty((0, self.dim))
+        return self.code.unpack(np.array(self._decoded), self.dim)
+
+    def _decode_next(self) -> None:
+        draw = len(self._decoded)
+        workers, payloads = self._answers[draw].workers, self._answers[draw].payloads
+        vector = self.code.decoding_vector(workers)[workers]
+        self._decoded.append(vector @ np.concatenate(payloads))
+        payloads.clear()
+        self._n_answers_used += int(np.count_nonzero(vector))
+
+    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+        """Nothing: a coded sum has all shards in it, or cannot be decoded."""
+        return self.n_complete
+
+    def global_draws(self) -> Array:
+        """θ^l = (σ²I + D̂^l)⁻¹ φ^l, where D̂^l of eq. (14) knows the first l of φ.
+
+        A draw keeps the estimate of the moment it was released, as in Algorithm 3.
+        """
+        phi = self.precision_weighted_sums()
+        if not len(phi):
+            return phi
+        precision_sum_estimates, _ = running_covariances(phi)
+        ridged = add_ridge(precision_sum_estimates, self.precision_ridge)
+        return spd_solve(ridged, phi[..., None])[..., 0]
+
+    def draw_counts(self) -> DrawCounts:
+        """A draw is used if its worker's answer has a part in a decoded sum."""
+        self.precision_weighted_sums()
+        n_shards = self.code.redundancy
+        return DrawCounts(self._n_answers_received * n_shards, self._n_answers_used * n_shards)

@@ -1,0 +1,450 @@
+"""Coded CMC with weights that sum to I exactly, and answers that are checked on request.
+
+Algorithm 3 with three changes. Weights are renewed at *checkpoints*, numbers of draws that all
+workers know beforehand, and workers send Σ_s B_ks vec(Ĉ_s⁻¹) there, so that the coordinator decodes
+the sum of precisions that it divides by, where Algorithm 3 estimates it. At a checkpoint all past
+draws are sent again with the new weights, so that early draws are not stuck with early ones. And
+nothing is sent before the first checkpoint, where covariances of draws would be mostly noise.
+
+All that a worker sends at a checkpoint is in the block of the last draw before it: whoever can
+decode that draw can decode the checkpoint, and no straggler is waited for.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import dropwhile, takewhile
+
+import numpy as np
+
+from quorate._types import Array, CodedArray
+from quorate.errors import SingularCovarianceError, require
+from quorate.merging.centres import shift_of
+from quorate.merging.fit import Fit, as_arrays, fits_among
+from quorate.merging.weights import shrunk_covariance
+from quorate.numerics.linalg import check_ridge, spd_inverse, spd_solve
+from quorate.numerics.moments import Moments
+from quorate.protocol.allocation import allocation_of
+from quorate.protocol.coding.agreement import Part, ReplicaChecks, SharedVectors
+from quorate.protocol.coding.code import GradientCode
+from quorate.protocol.coding.decoder import Answers
+from quorate.protocol.ledger import DrawCounts
+from quorate.protocol.messages import Arrays, Block, Task
+from quorate.protocol.scheme import Processed
+from quorate.protocol.task_numbers import BatchCounter
+
+Estimate = Callable[[Moments, Fit | None], tuple[Array, Array]]  # shift of the draws, and Ĉ
+_GROWTH_AT_FIRST = 1.2  # while weights are noisy and past draws few; 2 later
+_AT_FIRST = 4  # times the floor
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """After how many draws weights are renewed.
+
+    Parameters
+    ----------
+    floor
+        The first, unless all shards of a worker have a fit: then 1 is.
+    last
+        The number of draws that will be asked for, if known. Then it is one of them, its half and
+        so on are the others, and past draws are sent again about twice in all.
+    """
+
+    floor: int
+    last: int | None = None
+
+    def within(self, first: int, end: int, with_fits: bool) -> list[int]:
+        """Those above `first`, up to `end`."""
+        numbers = dropwhile(lambda number: number <= first, self._all(with_fits))
+        return list(takewhile(lambda number: number <= end, numbers))
+
+    def _all(self, with_fits: bool) -> Iterator[int]:
+        if with_fits and self.floor > 1:
+            yield 1
+        halves = [] if self.last is None else [self.last]
+        while halves and halves[-1] > self.floor:
+            halves.append(-(-halves[-1] // 2))
+        number = max(self.floor, self.last or 0)
+        yield from [self.floor, *reversed([half for half in halves if half > self.floor])]
+        while True:
+            growth = _GROWTH_AT_FIRST if number < _AT_FIRST * self.floor else 2
+            number = int(np.ceil(growth * number))
+            yield number
+
+
+def default_floor(dim: int) -> int:
+    """Draws of a shard from which its covariance is worth using."""
+    return max(2 * dim, dim + 8)
+
+
+@dataclass(frozen=True)
+class DrawsOrFit:
+    """Ĉ of a shard: of its draws, with a ridge; of its fit as long as there are few draws."""
+
+    floor: int
+    cov_ridge: float = 0.0
+
+    def __call__(self, moments: Moments, fit: Fit | None) -> tuple[Array, Array]:
+        as_drawn = np.zeros(moments.mean.shape[-1])
+        if fit is not None and moments.count < self.floor:
+            return as_drawn, fit.covariance
+        return as_drawn, moments.covariance(self.cov_ridge)
+
+
+def shrunk(moments: Moments, fit: Fit | None) -> tuple[Array, Array]:
+    """With mean and Ĉ of draws shrunk towards those of the fit."""
+    return shift_of(moments, fit), shrunk_covariance(moments, fit)
+
+
+class SendExact:
+    """At worker k: weigh by the precision of the last checkpoint, encode.
+
+    Its state has all draws so far, a segment for each call, since a checkpoint needs them.
+    """
+
+    def __init__(
+        self,
+        code: GradientCode,
+        checkpoints: Checkpoints,
+        estimate: Estimate,
+        shared: SharedVectors | None,
+    ) -> None:
+        self.code = code
+        self.checkpoints = checkpoints
+        self.estimate = estimate
+        self.shared = shared
+
+    def start(self, fits: Sequence[Fit | None]) -> Arrays:
+        """The fits, where there are any."""
+        fitted = np.array([fit is not None for fit in fits])
+        return {"count": np.array(0), "fitted": fitted, **as_arrays(fits)}
+
+    def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
+        """Ĉ_s⁻¹ (θ_s^l + shift), as known at the last checkpoint at or before l; 0 before any.
+
+        Nothing depends on how draws are cut into blocks, not by a bit.
+        """
+        first = int(state["count"])
+        end = first + draws.shape[1]
+        after = {**state, "count": np.array(end), f"draws@{first}": draws}
+        weighted, once, done = np.zeros(draws.shape), {}, first
+        for number in self.checkpoints.within(first, end, bool(state["fitted"].all())):
+            since = slice(done - first, number - first)
+            weighted[:, since] = _weigh(draws[:, since], after)
+            past = _past_draws(after)[:, :number]
+            after |= self._estimates(past, state)
+            once[number - 1] = self._at_checkpoint(past, after)
+            done = number
+        weighted[:, done - first :] = _weigh(draws[:, done - first :], after)
+        vectors = self.code.pack(weighted)
+        return Processed(vectors, self._products(vectors, first), once), after
+
+    def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
+        """θ̃_k^l of eq. (12), shape (n, width), and all there is to say at checkpoints.
+
+        Draws that wait for the first checkpoint are not sent: their payload has width 0.
+        """
+        payload = self._coded(worker, processed.vectors)
+        extras = {name: np.swapaxes(array, 0, 1) for name, array in processed.by_draw.items()}
+        if not payload.any():
+            payload, extras = payload[:, :0], {}
+        for draw, arrays in processed.once.items():
+            for name, array in arrays.items():
+                is_product = name.endswith("products")
+                sent = np.swapaxes(array, 0, 1) if is_product else self._coded(worker, array)
+                extras[f"{name}@{draw + 1}"] = sent
+        return payload, extras
+
+    def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
+        """Of width 0 as long as there is no checkpoint."""
+        return [(0,), self.code.pack(np.zeros(dim)).shape]
+
+    def _estimates(self, past: Array, state: Arrays) -> Arrays:
+        fits = fits_among(state, range(len(past)))
+        moments = [Moments.of(np.ascontiguousarray(shard)) for shard in past]
+        found = [self.estimate(of, fits.get(s)) for s, of in enumerate(moments)]
+        shifts, covs = (np.stack(parts) for parts in zip(*found, strict=True))
+        if past.shape[1] < self.checkpoints.floor:
+            shifts[:] = 0.0  # else that of very few draws would move all up to the next checkpoint
+        sds = np.sqrt(np.diagonal(covs, axis1=-2, axis2=-1))
+        if not (sds > 0).all():
+            raise SingularCovarianceError
+        scales = sds[:, :, None] * sds[:, None, :]
+        precisions = spd_inverse(covs / scales) / scales  # whatever the units
+        return {"shifts": shifts, "precisions": precisions}
+
+    def _at_checkpoint(self, past: Array, state: Arrays) -> Arrays:
+        rows, columns = np.triu_indices(past.shape[-1])
+        entries = self.code.pack(state["precisions"][:, None, rows, columns])
+        again = self.code.pack(_weigh(past, state))
+        arrays = {"precisions": entries, "again": again}
+        if self.shared is None:
+            return arrays
+        vector = self.shared.of_checkpoint(past.shape[1], entries.shape[-1])
+        of_again = self._products(again, 0)["products"]
+        return {**arrays, "precisions_products": _dot(entries, vector), "again_products": of_again}
+
+    def _products(self, vectors: CodedArray, first: int) -> dict[str, CodedArray]:
+        if self.shared is None:
+            return {}
+        shared = self.shared.of_draws(first, *vectors.shape[1:])
+        return {"products": _dot(vectors, shared)}
+
+    def _coded(self, worker: int, vectors: CodedArray) -> CodedArray:
+        """Σ_s B_ks (vectors of s), added in the order of shards whatever the number of rows."""
+        return np.asarray(
+            np.add.reduce(self.code.coefficients[worker][:, None, None] * vectors, axis=0)
+        )
+
+
+def _weigh(draws: Array, state: Arrays) -> Array:
+    """Each draw (S, n, d), shifted, times its shard's precision, added in order and not by BLAS."""
+    weighted = np.zeros(draws.shape)
+    if "precisions" in state:
+        shifted = draws + state["shifts"][:, None]
+        for j in range(draws.shape[-1]):
+            weighted += shifted[..., j, None] * state["precisions"][:, None, j, :]
+    return weighted
+
+
+def _dot(vectors: CodedArray, shared: Array) -> CodedArray:
+    return np.asarray((vectors * shared).sum(axis=-1))
+
+
+def _past_draws(state: Arrays) -> Array:
+    segments = {int(name[6:]): array for name, array in state.items() if name.startswith("draws@")}
+    return np.concatenate([segments[first] for first in sorted(segments)], axis=1)
+
+
+class ExactCodedCMC:
+    """C-CMC with decoded precisions.
+
+    Parameters
+    ----------
+    code
+        A gradient code, B with all its a_j.
+    dim
+        d.
+    cov_ridge
+        σ² on Ĉ of draws.
+    floor
+        Draws of every shard before the first release, unless all have a fit: `default_floor`.
+    last
+        The number of global draws that will be asked for, if known: weights are renewed there.
+    checked
+        Whether workers send what it takes to compare the holders of a shard.
+    estimate
+        What a shard's draws are shifted by, and its Ĉ, from its draws and its fit, if it has one:
+        by default `DrawsOrFit`.
+
+    Attributes
+    ----------
+    n_complete
+        L(t).
+    checks
+        What was found by comparing workers; None if they are not compared.
+    """
+
+    def __init__(
+        self,
+        code: GradientCode,
+        dim: int,
+        cov_ridge: float = 0.0,
+        *,
+        floor: int | None = None,
+        last: int | None = None,
+        checked: bool = False,
+        estimate: Estimate | None = None,
+    ) -> None:
+        check_ridge("cov_ridge", cov_ridge)
+        floor = default_floor(dim) if floor is None else floor
+        require(floor >= 1, "floor", floor, "there is no release before the first draw")
+        self.code = code
+        self.dim = dim
+        self.floor = floor
+        # Data allocation: shard s to worker k where B_ks is not zero
+        self.allocation = allocation_of(code.held.tolist())
+        self._shared = SharedVectors() if checked else None
+        self.worker_side = SendExact(
+            code,
+            Checkpoints(floor, last),
+            estimate or DrawsOrFit(floor, cov_ridge),
+            self._shared,
+        )
+        self.n_complete = 0
+        self.checks = ReplicaChecks(code) if checked else None
+        self._checkpoint = 0  # the newest that has decoded
+        self._draws = Answers(code, keep=checked)
+        self._checkpoints = Answers(code, keep=checked)
+        self._first_sent: dict[int, int] = {}  # by worker; earlier draws come with a checkpoint
+        self._n_answers = 0
+        self._taken_out: set[int] = set()
+        self._batches = BatchCounter(self.allocation)
+
+    shares_starts = False
+
+    # At worker k
+
+    def chain_of(self, worker: int, shard: int) -> int:
+        """The same for all: common randomness."""
+        return 0
+
+    # At the server
+
+    def next_task(self, worker: int, n_draws: int | None) -> Task | None:
+        """As many as it takes; nothing for those who are in quarantine."""
+        if worker in self.quarantined:
+            return None
+        n_wanted = None if n_draws is None else max(n_draws, self.floor)
+        return self._batches.up_to(n_wanted, worker, 0)
+
+    def receive(self, block: Block) -> int:
+        """Take in what a worker sends, up to where it is in quarantine.
+
+        Whoever sends a draw has sent the checkpoint that its weights are of, so all draws decoded
+        since the newest decoded checkpoint have the weights of that one.
+        """
+        worker, n_draws = block.task.worker, len(block.payload)
+        self._n_answers += n_draws
+        self._batches.n_received[worker] += n_draws
+        numbers = sorted(int(name[11:]) for name in block.extras if name.startswith("precisions@"))
+        if numbers:
+            self._first_sent.setdefault(worker, numbers[0])
+        end = block.first_draw + n_draws
+        first = max(block.first_draw, self._first_sent.get(worker, end))
+        if self.checks is not None:
+            for part in self._parts(block, numbers, first):
+                self.checks.look(worker, part)
+            end = min(end, self.checks.quarantined.get(worker, end))
+        for number in numbers:
+            if number <= end:
+                self._receive_checkpoint(block, number)
+        for draw in range(first, end):
+            self._receive_draw(block, draw)
+        self._take_out_quarantined()
+        return self.n_complete
+
+    def _receive_checkpoint(self, block: Block, number: int) -> None:
+        if self.checks is None and number < self._checkpoint:
+            return
+        parts = block.extras[f"precisions@{number}"], block.extras[f"again@{number}"]
+        row = np.concatenate([part.ravel() for part in parts])
+        has_decoded = self._checkpoints.add(number, block.task.worker, row)
+        if has_decoded and number > self._checkpoint:
+            self._checkpoint = number
+            self.n_complete = max(self.n_complete, number)
+            if self.checks is None:
+                self._checkpoints.forget(number)
+                self._draws.forget(number)
+
+    def _receive_draw(self, block: Block, draw: int) -> None:
+        if self.checks is None and draw < self._checkpoint:
+            return
+        row = self._rows(block)[draw - block.first_draw]
+        if self._draws.add(draw, block.task.worker, row):
+            self.n_complete = max(self.n_complete, draw + 1)
+        if self.checks is not None:
+            self.checks.parity(block.task.worker, draw, self._draws.rows(draw))
+
+    def _rows(self, block: Block) -> CodedArray:
+        """The payload; what has no width is 0."""
+        empty = not block.payload.shape[1]
+        return self.code.pack(np.zeros((len(block.payload), self.dim))) if empty else block.payload
+
+    def _parts(self, block: Block, numbers: Sequence[int], first: int) -> Iterator[Part]:
+        """What can be checked of a block."""
+        assert self._shared is not None
+        extras, skipped = block.extras, first - block.first_draw
+        coded = self._rows(block)[skipped:]
+        products = extras.get("products", np.zeros((len(block.payload), self.code.redundancy)))
+        vectors = self._shared.of_draws(first, *coded.shape)
+        indices = first + np.arange(len(coded))
+        yield Part("draws", first, coded, products[skipped:], vectors, indices)
+        for number in numbers:
+            for name in ("precisions", "again"):
+                kind = f"{name}@{number}"
+                coded, products = extras[kind], extras[f"{name}_products@{number}"]
+                if name == "again":
+                    vectors = self._shared.of_draws(0, *coded.shape)
+                else:
+                    vectors = self._shared.of_checkpoint(number, coded.shape[1])
+                yield Part(kind, 0, coded, products, vectors, np.full(len(coded), number - 1))
+
+    def _take_out_quarantined(self) -> None:
+        """Decode again without those who were found out."""
+        if self.checks is None or len(self.checks.quarantined) == len(self._taken_out):
+            return
+        for worker, draw in self.checks.quarantined.items():
+            if worker not in self._taken_out:
+                self._taken_out.add(worker)
+                self._draws.take_out(worker, draw)
+                self._checkpoints.take_out(worker, draw + 1)
+
+    @property
+    def quarantined(self) -> dict[int, str]:
+        """Workers that were found out, with the reasons."""
+        return self.checks.reasons if self.checks is not None else {}
+
+    @property
+    def doubtful(self) -> list[int]:
+        """Global draws that need the answer of a worker that was found out later, for now."""
+        since = self._draws.doubtful
+        if self._checkpoint in self._checkpoints.doubtful:
+            return list(range(self.n_complete))
+        return sorted(draw for draw in since if self._checkpoint <= draw < self.n_complete)
+
+    def take_back(self, worker: int) -> None:
+        self._batches.take_back(worker)
+
+    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
+        n_wanted = max(n_draws, self.floor)
+        believed = set(alive) - self.quarantined.keys()
+        answered = self._draws.answered(n_wanted - 1)
+        return n_draws <= self.n_complete or self.code.decodable({*believed, *answered})
+
+    def precision_sum(self) -> Array:
+        """ΣĈ_s⁻¹ of the newest decoded checkpoint, shape (d, d)."""
+        precision = np.empty((self.dim, self.dim))
+        entries, _ = self._decoded_checkpoint()
+        rows, columns = np.triu_indices(self.dim)
+        precision[rows, columns] = precision[columns, rows] = entries
+        return precision
+
+    def precision_weighted_sums(self) -> Array:
+        """φ^1, …, φ^L(t) of eq. (13), all with weights of the newest checkpoint: (L(t), d)."""
+        if not self.n_complete:
+            return np.empty((0, self.dim))
+        _, again = self._decoded_checkpoint()
+        draws = range(self._checkpoint, self.n_complete)
+        since = [self.code.unpack(self._draws.total(draw), self.dim) for draw in draws]
+        return np.concatenate([again, np.reshape(since, (-1, self.dim))])
+
+    def _decoded_checkpoint(self) -> tuple[Array, Array]:
+        total = self._checkpoints.total(self._checkpoint)
+        n_entries = self.dim * (self.dim + 1) // 2
+        width = len(self.code.pack(np.zeros(n_entries)))
+        again = total[width:].reshape(self._checkpoint, -1)
+        return self.code.unpack(total[:width], n_entries), self.code.unpack(again, self.dim)
+
+    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+        """Nothing: a coded sum has all shards in it, or cannot be decoded."""
+        return self.n_complete
+
+    def global_draws(self) -> Array:
+        """θ^l = (ΣĈ_s⁻¹)⁻¹ φ^l: weights that sum to I, the newest for all draws."""
+        phi = self.precision_weighted_sums()
+        if not len(phi):
+            return phi
+        precision = self.precision_sum()
+        sds = np.sqrt(np.diag(precision))
+        scaled = spd_solve(precision / (sds[:, None] * sds), phi.T / sds[:, None])
+        return np.asarray((scaled / sds[:, None]).T)
+
+    def draw_counts(self) -> DrawCounts:
+        """A draw is used if its worker's answer has a part in a decoded sum."""
+        used = 0
+        if self.n_complete:
+            used = self._checkpoint * self._checkpoints.n_used(self._checkpoint)
+            used += sum(map(self._draws.n_used, range(self._checkpoint, self.n_complete)))
+        n_shards = self.code.redundancy
+        return DrawCounts(self._n_answers * n_shards, used * n_shards)

@@ -1,0 +1,51 @@
+"""What happened when, as an engine saw it."""
+
+from dataclasses import dataclass, field
+
+from quorate.protocol.messages import Command, Keep, Note, Release, Stop
+
+
+@dataclass
+class Timeline:
+    """What happened when.
+
+    Attributes
+    ----------
+    block_times, block_workers
+        When blocks arrived, and from whom, in order.
+    block_shards
+        Which shards they are of; in virtual time only.
+    block_sizes
+        Draws in each of them; empty in virtual time, where there is one in each.
+    release_times
+        `release_times[l]` is T^(l+1), when global draw l was there.
+    notes
+        What happened to workers, and when.
+    finished
+        Whether the run ended with all that was asked for.
+    """
+
+    block_times: list[float] = field(default_factory=list)
+    block_workers: list[int] = field(default_factory=list)
+    block_shards: list[tuple[int, ...]] = field(default_factory=list)
+    block_sizes: list[int] = field(default_factory=list)
+    release_times: list[float] = field(default_factory=list)
+    notes: list[tuple[float, Note]] = field(default_factory=list)
+    finished: bool = False
+
+    def released(self, time: float, n_global: int) -> None:
+        """Note that there are `n_global` global draws now."""
+        self.release_times += [time] * (n_global - len(self.release_times))
+
+    def take(self, time: float, command: Command) -> None:
+        """Note what a command says of the run."""
+        if isinstance(command, Keep):
+            self.block_times.append(time)
+            self.block_workers.append(command.block.task.worker)
+            self.block_sizes.append(len(command.block.payload))
+        elif isinstance(command, Release):
+            self.released(time, command.n_global)
+        elif isinstance(command, Note):
+            self.notes.append((time, command))
+        elif isinstance(command, Stop):
+            self.finished = command.finished

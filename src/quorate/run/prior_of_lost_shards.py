@@ -1,0 +1,49 @@
+"""A share of the prior as one more factor of the posterior, for shards that had to be left out.
+
+K subposteriors have p(θ)^(1/K) each. Without m of them p(θ)^(m/K) is missing; it is drawn from as
+if it were a shard without rows, and merged like one.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from quorate._types import Array
+from quorate.errors import ImproperError, NotANumberError
+from quorate.merging.fit import Fit
+from quorate.models.protocol import Model
+from quorate.models.subposterior import Target
+from quorate.numerics.streams import ChainStream, Streams
+from quorate.samplers import fit_of
+from quorate.samplers.ellipse import EllipseSampler
+
+_ITS_SHARD = -1 % 2**32  # in the address of its randomness: no shard has this number
+
+
+@dataclass(frozen=True)
+class _PriorAlone:
+    """A model whose rows say nothing."""
+
+    model: Model
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("_and_gradient"):
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def log_likelihood(self, x: Array, shard: Any) -> float:
+        return 0.0
+
+
+def draws_of_prior(
+    model: Model, share: float, n_draws: int, seed: int
+) -> tuple[Array, Fit | None] | None:
+    """Draws of p(θ)^share, (n_draws, d), with their fit; None where it is flat or improper."""
+    target = Target(_PriorAlone(model), {}, 1 / share)
+    stream = ChainStream(Streams(seed), _ITS_SHARD, 0)
+    sampler = EllipseSampler(warns=False)
+    try:
+        state = sampler.warm_up(target, stream)
+    except (ImproperError, NotANumberError):
+        return None
+    draws, _ = sampler.draw(target, state, stream, n_draws)
+    return draws, fit_of(state)

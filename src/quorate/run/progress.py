@@ -1,0 +1,180 @@
+"""How far a run is: a table that stays in place on a terminal, lines elsewhere."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from quorate.protocol.messages import Note
+
+_LINES_EVERY, _TABLE_EVERY = 5.0, 0.25  # seconds
+_FIRST_LINES = 3  # notes of a worker's traceback that a line has room for
+
+
+@dataclass(frozen=True)
+class WorkerProgress:
+    """One worker: how it is, the shards it holds, blocks and draws of shards it has sent.
+
+    `pid` is that of the process it lives in, if that is on this machine.
+    """
+
+    status: str
+    shards: tuple[int, ...]
+    blocks: int
+    draws: int
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Parameters
+    ----------
+    seconds
+        Since it began.
+    draws, target
+        Global draws that are there, and those that were asked for.
+    speed
+        Global draws a second since the first of them was there, in this sitting.
+    workers
+        How each of them does.
+    notes
+        All that happened to them, and when.
+    """
+
+    seconds: float
+    draws: int
+    target: int
+    speed: float
+    workers: tuple[WorkerProgress, ...]
+    notes: tuple[tuple[float, Note], ...]
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the last draw, at the speed so far."""
+        return (self.target - self.draws) / self.speed if self.speed else None
+
+    def as_json(self) -> dict[str, Any]:
+        """For a line of JSON."""
+        return {
+            "seconds": round(self.seconds, 3),
+            "draws": self.draws,
+            "target": self.target,
+            "seconds_left": self.seconds_left,
+            "workers": [vars(worker) for worker in self.workers],
+        }
+
+
+Listener = Callable[[Progress], None]
+
+
+class Every:
+    """Passes on what is new, but not more often than every so many seconds."""
+
+    def __init__(self, seconds: float, show: Listener) -> None:
+        self._seconds = seconds
+        self._show = show
+        self._next = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now >= self._next or progress.draws >= progress.target:
+            self._next = now + self._seconds
+            self._show(progress)
+
+
+def plain_lines(file: TextIO | None = None) -> Listener:
+    """A line every few seconds, and one for everything that happens to a worker."""
+    n_told = 0
+
+    def show(progress: Progress) -> None:
+        print(one_line(progress), file=file or sys.stderr, flush=True)
+
+    lines = Every(_LINES_EVERY, show)
+
+    def listen(progress: Progress) -> None:
+        nonlocal n_told
+        for seconds, note in progress.notes[n_told:]:
+            print(f"{seconds:8.1f} s  {told(note)}", file=file or sys.stderr)
+        n_told = len(progress.notes)
+        lines(progress)
+
+    return listen
+
+
+def json_lines(file: TextIO | None = None) -> Listener:
+    """The same as lines of JSON."""
+    n_told = 0
+
+    def write(fields: dict[str, Any]) -> None:
+        print(json.dumps(fields), file=file or sys.stderr, flush=True)
+
+    lines = Every(_LINES_EVERY / 5, lambda progress: write(progress.as_json()))
+
+    def listen(progress: Progress) -> None:
+        nonlocal n_told
+        for seconds, note in progress.notes[n_told:]:
+            write({"seconds": round(seconds, 3), **note._asdict()})
+        n_told = len(progress.notes)
+        lines(progress)
+
+    return listen
+
+
+def one_line(progress: Progress) -> str:
+    """How far, and how long still."""
+    line = f"{progress.seconds:8.1f} s  {progress.draws:,} of {progress.target:,} draws"
+    left = progress.seconds_left
+    return line if left is None else f"{line}, about {left:.0f} s left"
+
+
+def told(note: Note) -> str:
+    """A note in words, without the end of a traceback."""
+    first = note.details.strip().splitlines()[:1]
+    return f"worker {note.worker} {note.what}" + (f": {first[0]}" if first else "")
+
+
+class LiveTable:
+    """A table of all workers that stays in place while the run goes on. Use it in a `with`."""
+
+    def __init__(self, console: Any = None) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = console or Console(stderr=True)
+        self._live = Live(console=console, transient=True, refresh_per_second=4)
+        self._listen = Every(_TABLE_EVERY, self._show)
+
+    def __enter__(self) -> Listener:
+        self._live.start()
+        return self._listen
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _show(self, progress: Progress) -> None:
+        from rich.console import Group
+        from rich.padding import Padding
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False)
+        for column in ("worker", "shards", "status", "blocks", "draws sent"):
+            table.add_column(column, justify="left" if column == "status" else "right")
+        for number, worker in enumerate(progress.workers):
+            held = ", ".join(map(str, worker.shards[:6])) + (", …" * (len(worker.shards) > 6))
+            style = _STYLES.get(worker.status, "")
+            table.add_row(
+                str(number), held, worker.status, str(worker.blocks), f"{worker.draws:,}",
+                style=style,
+            )  # fmt: skip
+        bar = Padding(ProgressBar(total=progress.target, completed=progress.draws, width=50))
+        notes = [Text(f"{s:8.1f} s  {told(note)}", style="dim") for s, note in progress.notes[-4:]]
+        self._live.update(Group(table, bar, Text(one_line(progress)), *notes))
+
+
+_STYLES = {"waiting": "yellow", "retired": "red", "starting": "dim"}

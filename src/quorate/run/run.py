@@ -1,0 +1,384 @@
+"""One run, from its first task to its result."""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.data.write import ShardSet
+from quorate.engines.drive import Engine, drive
+from quorate.engines.process import ProcessEngine
+from quorate.engines.ray import RayEngine
+from quorate.engines.worker import Job
+from quorate.errors import (
+    ExcludedShardsWarning,
+    LostShardError,
+    SingularCovarianceError,
+    WorkerFailedError,
+    named_shards,
+)
+from quorate.journal import BlockRecord, EventRecord, Journal, JournalReader, Record, run_event
+from quorate.merging.ess import merged_ess
+from quorate.models.protocol import Model
+from quorate.numerics.ess import bulk_ess
+from quorate.numerics.streams import Streams
+from quorate.protocol.coordinator import Coordinator
+from quorate.protocol.ledger import Ledger
+from quorate.protocol.messages import Command, Keep, Note, Start, Task
+from quorate.protocol.supervisor import Supervisor
+from quorate.protocol.timeline import Timeline
+from quorate.results.result import Result
+from quorate.run.check import evaluate, shard_chains
+from quorate.run.prior_of_lost_shards import draws_of_prior
+from quorate.run.progress import Listener, Progress, WorkerProgress
+from quorate.run.settings import Settings
+from quorate.run.stopping import DONE, INTERRUPTED, WORKERS_LOST, Stopping
+from quorate.samplers.protocol import Sampler
+from quorate.trust.verdict import Question, Verdict, not_checked
+
+_LOOK_EVERY = 0.2  # seconds between two looks of whoever listens
+N_POINTS = 1000  # at which a merge is checked
+_FEWEST_POINTS = 200
+_CHECK_SECONDS, _CHECK_SHARE = 10.0, 0.25  # that a check may take, of the run's: the longer
+
+
+class Run:
+    """A run that is under way, since this sitting or an earlier one.
+
+    Parameters
+    ----------
+    folder
+        For its logs. The journal lies there too.
+    n_points
+        At which the merge is checked in the end; 0 for no check.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        sampler: Sampler,
+        shards: ShardSet,
+        settings: Settings,
+        folder: Path,
+        journal: Journal,
+        stopping: Stopping,
+        n_points: int = 0,
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        self.folder = folder
+        self.timeline = Timeline()
+        self.scheme = settings.make_scheme(model.dim)
+        self.verdict: Verdict | None = None
+        self._n_points = n_points
+        self._ended: str | None = None  # why, once it has
+        self._stopping = stopping
+        self._coordinator = Coordinator(
+            self.scheme,
+            settings.draws,
+            queue_depth=2,
+            may_exclude=settings.on_lost_shard == "exclude",
+        )
+        self._supervisor = Supervisor(self._coordinator, model.dim, settings.limits())
+        self._journal = journal
+        self._n_earlier = 0  # global draws of earlier sittings
+        self._attempts: Counter[int] = Counter()
+        self._blocks: Counter[int] = Counter()
+        self._draws: Counter[int] = Counter()  # of single shards, by worker
+        self._told_excluded: tuple[int, ...] = ()
+        self.seconds = 0.0  # that the run has taken, earlier sittings included
+        self._job = Job(
+            model,
+            sampler,
+            self.scheme.worker_side,
+            str(shards.folder),
+            settings.workers,
+            settings.seed,
+        )
+
+    def replay(self, reader: JournalReader) -> None:
+        """Take in all that earlier sittings have kept."""
+        for record in reader.records():
+            self.seconds = max(self.seconds, record.time)
+            if isinstance(record, BlockRecord):
+                for command in self._supervisor.replay(record.block()):
+                    self._note(record.time, command)
+        for key, state in reader.states():
+            if state is not None:
+                self._supervisor.states[key] = state
+        self._coordinator.take_all_back()
+        self._n_earlier = self.n_draws
+        self._stopping.began_at(self.seconds)
+
+    def steps(self, listen: Listener) -> Iterator[int]:
+        """Go on until the end; yields how many global draws there are, a few times a second."""
+        has_all = self.n_draws >= self.settings.draws
+        self.timeline.finished = has_all
+        if has_all and not self._n_points:
+            return
+        with self._engine() as engine:
+            if not has_all:
+                yield from self._draw(engine, listen)
+            self._ended = self.why_stopped
+            if self._n_points:
+                self._check(engine)
+
+    def _draw(self, engine: Engine, listen: Listener) -> Iterator[int]:
+        next_look = 0.0
+        for now in drive(self._supervisor, engine, self._record, self._stop_asked):
+            self.seconds = now
+            if self.seconds >= next_look:
+                next_look = self.seconds + _LOOK_EVERY
+                listen(self._progress(engine))
+            yield self.n_draws
+        listen(self._progress(engine))
+        self._journal.append([run_event(self.seconds, "finished", reason=self.why_stopped)])
+
+    # ------------------------------------------------------------ the check
+
+    def check(self, max_time: float | None) -> Verdict:
+        """The verdict on the draws that there are, from a pass of its own."""
+        self._ended = DONE
+        with self._engine() as engine:
+            self._check(engine, np.inf if max_time is None else max_time)
+        assert self.verdict is not None
+        self.result(DONE).save()
+        return self.verdict
+
+    def _check(self, engine: Engine, seconds: float | None = None) -> None:
+        """Judge the merge. Nothing that happens here is in the way of the draws."""
+        result = self.result(self.why_stopped)
+        result.save()
+        if result.stopped in (INTERRUPTED, WORKERS_LOST):
+            self.verdict = not_checked(f"the run ended early: {result.stopped}")
+            return
+        if seconds is None:
+            seconds = max(_CHECK_SECONDS, _CHECK_SHARE * self.seconds)
+        self.verdict = self._judged(engine, result, engine.now() + seconds)
+        word = self.verdict.verdict
+        self._journal.append([run_event(engine.now(), "checked", verdict=word)])
+
+    def _judged(self, engine: Engine, result: Result, deadline: float) -> Verdict:
+        allocation, settings = self.scheme.allocation, self.settings
+        shards = shard_chains(self.folder, allocation)
+        question = Question(self.model, result.unconstrained, shards, settings.workers)
+        try:
+            proposal = question.proposal()
+        except SingularCovarianceError:
+            return not_checked(f"{result.n_draws} draws are too few for a check: draw more")
+        points = proposal.points(Streams(settings.seed), self._n_points)
+
+        def stop_asked(now: float) -> bool:
+            return now > deadline or self._stopping.reason == INTERRUPTED
+
+        limits, attempts = settings.limits(), dict(self._attempts)
+        values, why = evaluate(engine, allocation, points, limits, attempts, stop_asked)
+        n_done, n_needed = values.shape[1], min(_FEWEST_POINTS, len(points))
+        if n_done < n_needed:
+            return not_checked(f"{n_done} points were evaluated, {n_needed} are needed: {why}")
+        return question.answer(points, values)
+
+    @property
+    def n_draws(self) -> int:
+        """Global draws that are there, up to those that were asked for."""
+        return min(self._coordinator.n_global, self.settings.draws)
+
+    def _stop_asked(self, now: float) -> bool:
+        return self._stopping.asked(now, self._ess)
+
+    def _engine(self) -> ProcessEngine | RayEngine:
+        settings = self.settings
+        if settings.engine == "ray":
+            held, address = self.scheme.allocation.held, settings.ray_address
+            return RayEngine(self._job, held, address, settings.handicaps(), self.seconds)
+        return ProcessEngine(
+            self._job,
+            settings.workers,
+            self.folder / "logs",
+            settings.processes,
+            settings.handicaps(),
+            self.seconds,
+        )
+
+    def _record(self, now: float, commands: list[Command]) -> None:
+        """Keep what counts, then note it."""
+        records = [record for command in commands if (record := self._row(now, command))]
+        records += self._newly_excluded(now)
+        if records:
+            self._journal.append(records)
+        for command in commands:
+            self._note(now, command)
+
+    def _newly_excluded(self, now: float) -> list[Record]:
+        excluded = self._excluded_shards()
+        if excluded == self._told_excluded:
+            return []
+        self._told_excluded = excluded
+        told = f"nobody is left who holds {named_shards(excluded)}"
+        return [run_event(now, "excluded", shards=excluded, text=told)]
+
+    def _row(self, now: float, command: Command) -> Record | None:
+        if isinstance(command, Keep):
+            task, block = command.block.task, command.block
+            return BlockRecord(
+                now,
+                task.worker,
+                self._attempts[task.worker],
+                task.shards,
+                task.chain,
+                block.first_draw,
+                block.payload,
+                block.extras,
+                block.state,
+            )
+        if isinstance(command, Note):
+            return self._event(now, command.what, command.worker, text=command.details)
+        if isinstance(command, Task):
+            first, n_draws = command.first_draw, command.n_draws
+            shards, chain, is_told = command.shards, command.chain, command.start is not None
+            return self._event(
+                now,
+                "task",
+                command.worker,
+                shards=shards,
+                chain=chain,
+                first=first,
+                n=n_draws,
+                told=is_told,
+            )
+        return None
+
+    def _event(self, now: float, what: str, worker: int, **details: Any) -> EventRecord:
+        return EventRecord(now, what, worker, self._attempts[worker], details)
+
+    def _note(self, now: float, command: Command) -> None:
+        self.timeline.take(now, command)
+        if isinstance(command, Keep):
+            task = command.block.task
+            self._blocks[task.worker] += 1
+            self._draws[task.worker] += len(command.block.payload) * len(task.shards)
+        elif isinstance(command, Start):
+            self._attempts[command.worker] = command.attempt
+
+    def _progress(self, engine: Engine) -> Progress:
+        held, status = self.scheme.allocation.held, self._supervisor.status
+        workers = tuple(
+            WorkerProgress(status(k), held[k], self._blocks[k], self._draws[k], engine.pid(k))
+            for k in range(self.settings.workers)
+        )
+        return Progress(
+            seconds=self.seconds,
+            draws=self.n_draws,
+            target=self.settings.draws,
+            speed=self._speed(),
+            workers=workers,
+            notes=tuple(self.timeline.notes),
+        )
+
+    def _speed(self) -> float:
+        """Global draws a second, since the first that this sitting has released."""
+        times = self.timeline.release_times[self._n_earlier :]
+        spent = self.seconds - times[0] if times else 0.0
+        return len(times) / spent if spent else 0.0
+
+    # ------------------------------------------------------------ results
+
+    @property
+    def why_stopped(self) -> str:
+        """In words."""
+        reason = DONE if self.timeline.finished else WORKERS_LOST
+        return self._ended or self._stopping.reason or reason
+
+    def result(self, stopped: str) -> Result:
+        """What there is now."""
+        settings, ledger = self.settings, self._ledger
+        return Result(
+            model=self.model,
+            unconstrained=self._global_draws(),
+            shard_draws=self._shard_draws(),
+            weights=ledger.weights() if ledger and ledger.n_complete else None,
+            timeline=self.timeline,
+            scheme=settings.scheme,
+            workers=settings.workers,
+            redundancy=settings.shards_per_worker,
+            excluded=self._excluded_shards(),
+            lost=self._supervisor.lost,
+            stopped=stopped,
+            run_dir=str(self.folder),
+            verdict=self.verdict,
+        )
+
+    def _shard_draws(self) -> tuple[Array, ...]:
+        ledger = self._ledger
+        draws = ledger.shard_draws() if ledger else []
+        return tuple(of.reshape(-1, self.model.dim) for of in draws)
+
+    def _global_draws(self) -> Array:
+        """As many as were asked for; of a run that ended early, as the longest shard has."""
+        ledger = self._ledger
+        n_draws = self.n_draws if ledger is None else max(ledger.n_received)
+        n_draws = min(n_draws, self.settings.draws)
+        return self.scheme.global_draws()[:n_draws].reshape(-1, self.model.dim)
+
+    @property
+    def _ledger(self) -> Ledger | None:
+        """Of the schemes that have one; coded draws are never those of single shards."""
+        found = getattr(self.scheme, "ledger", None)
+        return found if isinstance(found, Ledger) else None
+
+    def _excluded_shards(self) -> tuple[int, ...]:
+        ledger = self._ledger
+        cells = sorted(ledger.excluded) if ledger else []
+        return tuple(shard for cell in cells for shard in ledger.cells[cell]) if ledger else ()
+
+    def final_result(self) -> Result:
+        """What there is at the end; an error where a worker's code, or a shard, was in the way."""
+        self._restore_prior()
+        result = self.result(self.why_stopped)
+        result.save()
+        failure = self._supervisor.failure
+        if result.stopped != WORKERS_LOST:
+            return result
+        if failure is not None:
+            raise WorkerFailedError(*failure)
+        raise LostShardError(self._lost_shards(), result)
+
+    def _restore_prior(self) -> None:
+        """Shards that were left out had a share of the prior, which is one more factor."""
+        ledger, excluded = self._ledger, self._excluded_shards()
+        if ledger is None or not excluded or not ledger.n_complete:
+            return
+        share = len(excluded) / self.settings.workers
+        restored = draws_of_prior(self.model, share, max(ledger.n_received), self.settings.seed)
+        if restored is not None:
+            ledger.append(*restored)
+        told = run_event(self.seconds, "prior", share=share, restored=restored is not None)
+        self._journal.append([told])
+        warnings.warn(
+            f"nobody was left who held {named_shards(excluded)}: the draws are of the posterior "
+            "without their rows. "
+            + (
+                "Their share of the prior was put back"
+                if restored
+                else "Their share of the prior is lost: it is flat, or cannot be drawn from"
+            ),
+            ExcludedShardsWarning,
+            stacklevel=4,
+        )
+
+    def _lost_shards(self) -> list[int]:
+        """Those that nobody alive holds."""
+        lost, allocation = self._coordinator.lost, self.scheme.allocation
+        shards = range(self.settings.workers)
+        return [shard for shard in shards if lost.issuperset(allocation.holders_of(shard))]
+
+    def _ess(self) -> float:
+        if self._coordinator.n_global <= 2 * self.model.dim + 8:
+            return 0.0  # too few for weights that mean anything
+        if self._ledger is None:
+            return float(np.min(bulk_ess(self.scheme.global_draws()[None])))
+        return float(np.min(merged_ess(self._ledger.weights(), self._ledger.shard_draws())))

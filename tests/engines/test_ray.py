@@ -1,0 +1,350 @@
+"""Workers as Ray actors: the same draws, on machines that may be lost, and nobody else let in."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import quorate
+import quorate.run.run
+from helpers.processes import BrokenModel, MeanModel
+from quorate.data.write import ShardSet, write_shards
+from quorate.engines.frames import Frame, frames_in, packed_frame
+from quorate.engines.ray import RayEngine
+from quorate.engines.ray_host import Host
+from quorate.engines.service import setup_frame, task_frame
+from quorate.engines.worker import Job
+from quorate.errors import BadInputError, MissingExtraError, WorkerFailedError
+from quorate.protocol.allocation import groups
+from quorate.protocol.messages import Block, Task
+from quorate.protocol.schemes.cmc import CMC
+from quorate.samplers import make_sampler
+
+pytestmark = pytest.mark.xdist_group("ray")  # on one core, so that one cluster serves them all
+N_ROWS = 400
+PATIENCE = 120.0  # seconds after which a test that waits has failed
+TESTS = str(Path(__file__).parents[1])
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes, which are both this machine; the second is taken away in the end."""
+    surroundings = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": "0" * 64,
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in surroundings.items():
+            patch.setenv(name, value)
+        from ray.cluster_utils import Cluster
+
+        soon = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
+        options = {
+            "include_dashboard": False,
+            "node_ip_address": "127.0.0.1",
+            "_system_config": soon,  # a node that is gone is to be known to be
+        }
+        cluster = Cluster(initialize_head=True, head_node_args=options)
+        cluster.add_node(node_ip_address="127.0.0.1")
+        wait_until_known(cluster)
+        yield cluster
+        cluster.shutdown()
+
+
+def wait_until_known(cluster):
+    """To the part of Ray that decides where actors go, which learns of nodes last."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def unknown(node):
+        there = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+        task = ray.remote(num_cpus=0)(lambda: None).options(scheduling_strategy=there)
+        try:
+            ray.get(task.remote())
+        except ray.exceptions.TaskUnschedulableError:
+            return True
+        return False
+
+    ray.init(cluster.address, log_to_driver=False, configure_logging=False)
+    while any(unknown(node) for node in cluster.list_all_nodes()):
+        pass
+    ray.shutdown()
+
+
+@pytest.fixture
+def rows(seed):
+    z = np.random.default_rng(seed).normal([1.0, -2.0], size=(N_ROWS, 2))
+    return {"z": z, "row": np.arange(N_ROWS)}
+
+
+class Watched(RayEngine):
+    """An engine that something happens to when there is a first block of one of its workers."""
+
+    def poll(self, timeout):
+        events = super().poll(timeout)
+        heard = [event.task.worker for event in events if isinstance(event, Block)]
+        if any(self.is_time(worker) for worker in heard):
+            self.is_time = lambda worker: False
+            self.act()
+        return events
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """The class of engines, watched."""
+    monkeypatch.setattr(quorate.run.run, "RayEngine", Watched)
+    monkeypatch.setattr(Watched, "is_time", lambda engine, worker: True, raising=False)
+    monkeypatch.setattr(Watched, "act", lambda engine: None, raising=False)
+    return Watched
+
+
+def job_of(model, shards):
+    side, n = CMC(shards.n_shards, 0.0).worker_side, shards.n_shards
+    return Job(model, make_sampler("ellipse", 1), side, str(shards.folder), n, 0)
+
+
+def sample(rows, folder, model=None, **options):
+    options = {"workers": 2, "draws": 300, "scheme": "cmc", "progress": False, **options}
+    model = model or MeanModel()
+    return quorate.sample(model, rows, run_dir=folder, sampler="ellipse", **options)
+
+
+def homes_of(engine):
+    """The node and the process of every actor that is there, by worker."""
+    import ray
+
+    def home(host):
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    calls = {k: actor.handle.__ray_call__.remote(home) for k, actor in engine._actors.items()}
+    return {k: ray.get(call) for k, call in calls.items()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"scheme": "cmc"}, {"scheme": "coded", "cov_ridge": 1e-4, "precision_ridge": 1.0}],
+    ids=["cmc", "coded"],
+)
+def test_the_draws_are_those_of_processes(options, cluster, rows, tmp_path, seed):
+    options = {**options, "seed": seed}
+    of_processes = sample(rows, tmp_path / "process", **options)
+    options |= {"engine": "ray", "ray_address": cluster.address}
+    of_actors = sample(rows, tmp_path / "ray", **options)
+    assert of_actors.stopped == "done"
+    np.testing.assert_array_equal(of_actors.unconstrained, of_processes.unconstrained)
+
+
+def test_an_actor_that_is_killed_comes_back(cluster, rows, tmp_path, engine):
+    engine.is_time = lambda engine, worker: worker == 1
+    engine.act = lambda engine: engine._ray.kill(engine._actors[1].handle)
+    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
+    assert result.stopped == "done"
+    assert [note.what for _, note in result.timeline.notes] == ["lost", "restarted"]
+    undisturbed = sample(rows, tmp_path / "process")
+    np.testing.assert_array_equal(result.unconstrained, undisturbed.unconstrained)
+
+
+def test_holders_of_a_shard_live_on_different_nodes(cluster, rows, tmp_path):
+    shards = write_shards(rows, 4, tmp_path / "shards")
+    with RayEngine(job_of(MeanModel(), shards), groups(4, 2).held, cluster.address) as engine:
+        for worker in range(4):
+            engine.start(worker, 0)
+        nodes = {worker: node for worker, (node, _) in homes_of(engine).items()}
+    assert nodes == engine.placed
+    assert nodes[0] != nodes[1]
+    assert nodes[2] != nodes[3]
+
+
+def test_rows_that_a_node_does_not_see_are_delivered(cluster, rows, tmp_path, engine, monkeypatch):
+    was_delivered = []
+    engine.act = lambda engine: was_delivered.append(
+        any(a.delivered for a in engine._actors.values())
+    )
+
+    def elsewhere(folder):
+        there = ShardSet.open(folder)
+        return replace(there, fingerprints=("another",) * there.n_shards)
+
+    monkeypatch.setattr("quorate.engines.ray.ShardSet", SimpleNamespace(open=elsewhere))
+    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
+    assert was_delivered == [True]
+    expected = sample(rows, tmp_path / "process")
+    np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
+
+
+def test_a_run_on_ray_is_gone_on_with_by_processes(cluster, rows, tmp_path):
+    folder, options = tmp_path / "run", {"engine": "ray", "ray_address": cluster.address}
+    sample(rows, folder, draws=20, **options)
+    result = quorate.resume(folder, draws=300, engine="process", progress=False)
+    expected = sample(rows, tmp_path / "process")
+    np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
+
+
+def test_what_user_code_raises_is_told(cluster, rows, tmp_path):
+    options = {"engine": "ray", "ray_address": cluster.address}
+    with pytest.raises(WorkerFailedError, match="a row that cannot be") as caught:
+        sample(rows, tmp_path / "run", BrokenModel(), **options)
+    assert "ZeroDivisionError" in caught.value.traceback
+    folder = tmp_path / "run" / "shards"
+    assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
+
+
+def test_a_node_that_is_lost_is_done_without(cluster, rows, tmp_path, engine):
+    (node,) = cluster.worker_nodes
+
+    def remove(engine):
+        for home, pid in homes_of(engine).values():
+            if home == node.node_id:
+                os.kill(pid, signal.SIGKILL)  # as they go with a machine, if not by themselves
+        cluster.remove_node(node, allow_graceful=False)
+
+    engine.is_time = lambda engine, worker: engine.placed[worker] == node.node_id
+    engine.act = remove
+    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
+    assert result.stopped == "done"
+    assert "lost" in [note.what for _, note in result.timeline.notes]
+    undisturbed = sample(rows, tmp_path / "process")
+    np.testing.assert_array_equal(result.unconstrained, undisturbed.unconstrained)
+
+
+# ---------------------------------------------------------------- a cluster of our own
+
+SCRIPT = f"""
+import sys
+sys.path.insert(0, {TESTS!r})
+from helpers.processes import MeanModel
+import numpy as np, quorate
+rows = {{"z": np.random.default_rng(0).normal(size=(100, 2)), "row": np.arange(100)}}
+def tell(progress):
+    if progress.draws:
+        print("running", flush=True)
+result = quorate.sample(MeanModel(), rows, workers=2, draws=10**8, sampler="ellipse", engine="ray",
+                        run_dir=sys.argv[1], progress=tell)
+print(result.stopped, result.n_draws, flush=True)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A run that starts Ray, in a session of its own, from standard input."""
+    command = [sys.executable, "-", str(tmp_path / "run")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
+        process.stdin.write(SCRIPT)
+        process.stdin.close()
+        try:
+            assert process.stdout.readline() == "running\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def family_of(pid):
+    """A process, its children, theirs, and so on."""
+    family = [pid]
+    for member in family:
+        for children in Path(f"/proc/{member}/task").glob("*/children"):
+            family += map(int, children.read_text().split())
+    return family
+
+
+def sockets_of(pid):
+    links = [
+        str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()
+    ]
+    return {link[8:-1] for link in links if link.startswith("socket:[")}
+
+
+def listening():
+    """Addresses that are listened on, by the inode of the socket."""
+    found = {}
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A":
+                words = np.frombuffer(bytes.fromhex(local.split(":")[0]), dtype=">u4")
+                found[rest[5]] = ip_address(words.astype("<u4").tobytes())
+    return found
+
+
+def is_loopback(address):
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def ended(pidfd):
+    """Wait for a process, which need not be ours, to end."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    events = poll.poll(PATIENCE * 1000)
+    os.close(pidfd)
+    return bool(events)
+
+
+def test_a_cluster_of_our_own_is_private_and_goes_with_us(script):
+    family = family_of(script.pid)
+    handles = [os.pidfd_open(pid) for pid in family[1:]]
+    theirs = set().union(*map(sockets_of, family))
+    addresses = [address for inode, address in listening().items() if inode in theirs]
+    assert len(addresses) > 3  # of the head, of the node, of both workers
+    assert all(is_loopback(address) for address in addresses)
+    os.killpg(script.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
+    reason, n_draws = script.stdout.read().splitlines()[-1].split()
+    assert reason == "interrupted"
+    assert int(n_draws) > 0
+    assert all(ended(handle) for handle in handles)
+
+
+def test_a_listener_on_all_addresses_would_be_seen():
+    with socket.create_server(("", 0)):
+        ours = sockets_of(os.getpid())
+        assert not all(is_loopback(a) for inode, a in listening().items() if inode in ours)
+
+
+# ---------------------------------------------------------------- without Ray
+
+
+def test_an_actor_asks_for_rows_and_goes_mute_when_code_raises(rows, tmp_path):
+    shards = write_shards(rows, 2, tmp_path / "shards")
+    host = Host("another fingerprint")
+    ready = packed_frame(Frame("host", {"worker": 0, "attempt": 0}))
+    answer = frames_in(
+        host.turn(packed_frame(setup_frame(job_of(BrokenModel(), shards), {})), ready)
+    )
+    assert [frame.kind for frame in answer] == ["lacking", "ready"]
+    (broken,) = [s for s in range(2) if 7 in shards.shard(s)["row"]]
+    host.deliver(broken, dict(shards.shard(broken)))
+    task = packed_frame(task_frame(Task(0, (broken,), 0, 0, 10)))
+    (failed,) = frames_in(host.turn(task))
+    assert (failed.kind, failed.fields["shard"]) == ("failed", broken)
+    assert host.turn() == b""
+
+
+def test_what_to_install(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("quorate.run.settings.is_installed", lambda module: False)
+    with pytest.raises(MissingExtraError, match=r"pip install quorate\[ray\]"):
+        sample(rows, tmp_path / "run", engine="ray")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"engine": "ray", "processes": 2}, "number of workers"),
+        ({"ray_address": "auto"}, "engine='ray'"),
+    ],
+)
+def test_bad_input(change, message, rows, tmp_path):
+    with pytest.raises(BadInputError, match=message):
+        sample(rows, tmp_path / "run", **change)

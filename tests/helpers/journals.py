@@ -1,0 +1,70 @@
+"""Journals of runs that never were, for tests of what reads them."""
+
+from dataclasses import asdict
+
+import numpy as np
+
+from quorate.journal import BlockRecord, EventRecord, Journal, run_event
+from quorate.run.settings import Settings
+
+
+def configuration(names=("a", "b"), **settings):
+    settings = {"scheme": "grouped", "workers": 2, "redundancy": 2, "draws": 40, **settings}
+    workers = settings["workers"]
+    return {
+        "settings": asdict(Settings(**settings)),
+        "sampler": "ellipse",
+        "dim": len(names),
+        "names": list(names),
+        "code": "0",
+        "shards": ["0"] * workers,
+        "rows": [100] * workers,
+        "versions": {"quorate": "0.1.0", "numpy": "2", "python": "3"},
+    }
+
+
+def block(time, worker, n=4, first=0, shards=(0, 1), attempt=0, chain=None, dim=2, seed=0):
+    rng = np.random.default_rng([seed, worker, first])
+    payload = rng.normal(size=(n, len(shards), dim))
+    state = {"position": payload[-1, 0]}
+    chain = worker if chain is None else chain
+    return BlockRecord(time, worker, attempt, shards, chain, first, payload, state=state)
+
+
+def coded(time, worker, n=4, first=0, shards=(0, 1), dim=2):
+    payload = np.random.default_rng(first).normal(size=(n, dim))
+    state = {"position": payload[-1]}
+    return BlockRecord(time, worker, 0, shards, 0, first, payload, state=state)
+
+
+def task(time, worker, first, n, shards=(0, 1), chain=None):
+    chain = worker if chain is None else chain
+    details = {"shards": shards, "chain": chain, "first": first, "n": n}
+    return EventRecord(time, "task", worker, 0, details)
+
+
+def happened(time, what, worker, text=""):
+    return EventRecord(time, what, worker, 0, {"text": text})
+
+
+def write(folder, records, finished=True, **settings):
+    """A run folder with a journal of `records`."""
+    end = max((record.time for record in records), default=0.0)
+    with Journal.create(folder, configuration(**settings)) as journal:
+        journal.append([run_event(0.0, "started"), *records])
+        if finished:
+            journal.append([run_event(end, "finished", reason="done")])
+    return folder
+
+
+def a_run():
+    """Two workers that share two shards: the second is lost on the way, and not seen again."""
+    return [
+        task(0.5, 0, 0, 40),
+        task(0.5, 1, 0, 40),
+        *(block(1.0 + i, 0, n=4, first=4 * i) for i in range(8)),
+        block(2.5, 1, n=4),
+        block(4.5, 1, n=4, first=4),
+        happened(5.0, "lost", 1, "ended by signal 9"),
+        happened(6.0, "restarted", 1),
+    ]

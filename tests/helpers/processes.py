@@ -1,0 +1,73 @@
+"""Models that worker processes can import, and processes that tests watch."""
+
+import os
+import select
+import threading
+from pathlib import Path
+
+import numpy as np
+
+PATIENCE = 60.0  # seconds after which a test that waits has failed
+
+
+class MeanModel:
+    """z ~ N(θ, 1) in two dimensions, θ ~ N(0, 100): a posterior in closed form."""
+
+    dim = 2
+    names = ("a", "b")
+
+    def initial(self):
+        return np.zeros(2)
+
+    def log_prior(self, x):
+        return float(-0.5 * np.sum(x**2) / 100)
+
+    def log_likelihood(self, x, shard):
+        return float(-0.5 * np.sum((shard["z"] - x) ** 2))
+
+    def constrain(self, draws):
+        return {"theta": draws}
+
+
+class TalkativeModel(MeanModel):
+    """User code that prints must not get between frames."""
+
+    def log_likelihood(self, x, shard):
+        print("hello", flush=True)  # noqa: T201
+        return super().log_likelihood(x, shard)
+
+
+class BananaModel(MeanModel):
+    """A shape that is wrong for `ellipse`, which says so in the worker."""
+
+    def log_likelihood(self, x, shard):
+        return float(-0.5 * x[0] ** 2 - 50 * (x[1] - 3 * x[0] ** 2) ** 2)
+
+
+class LockedModel(MeanModel):
+    """Cannot be sent to another process."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+class BrokenModel(MeanModel):
+    """Raises on the shard that holds row 7."""
+
+    def log_likelihood(self, x, shard):
+        if 7 in shard["row"]:
+            raise ZeroDivisionError("a row that cannot be")
+        return super().log_likelihood(x, shard)
+
+
+def children_of(pid):
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ended(pidfd):
+    """Wait for a process, which need not be ours, to end."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    events = poll.poll(PATIENCE * 1000)
+    os.close(pidfd)
+    return bool(events)

@@ -1,0 +1,66 @@
+"""`quorate.simulate`: what its numbers are."""
+
+import numpy as np
+import pytest
+
+import quorate
+from quorate.engines.latency import Dying, Exponential, Trace
+from quorate.lab.simulate import _quantile
+
+ONE_EACH = Trace(((1.0,),), shuffle=False)
+
+
+def test_times_and_waste_of_a_run_one_can_follow():
+    """Two groups of two, every batch takes 2: each pair sends 1, 2, 3 batches at once."""
+    runs = quorate.simulate("grouped", 4, 2, draws=3, latency=ONE_EACH, realisations=3)
+    assert runs.median == runs.p99 == 4.0  # batches 1 and 2 at time 2, 3 and 4 at time 4
+    assert runs.share_unfinished == 0
+    assert runs.scheme == "grouped"
+
+
+def test_per_draw_times_add_up():
+    times = Trace(((1.0, 3.0),), shuffle=False)
+    batch = quorate.simulate("coded", 2, 2, draws=1, latency=times, realisations=1)
+    each = quorate.simulate("coded", 2, 2, draws=1, latency=times, realisations=1, per_draw=True)
+    assert (batch.median, each.median) == (2.0, 4.0)
+
+
+def test_a_worker_is_asked_for_nothing_beyond_the_last_draw():
+    assert quorate.simulate("cmc", 10, draws=20, realisations=5).wasted_share == 0
+
+
+def test_error_falls_with_draws(seed):
+    few, many = (
+        quorate.simulate("grouped", 5, 2, draws=n, realisations=20, cov_ridge=0.1, seed=seed).error
+        for n in (10, 1000)
+    )
+    assert many < few / 2
+
+
+def test_runs_that_never_finish_count_as_infinity():
+    latency = Dying(Exponential(0.1), 1, since=0.5)
+    runs = quorate.simulate("cmc", 4, draws=5, latency=latency, realisations=40)
+    assert 0 < runs.share_unfinished < 1
+    assert runs.p99 == np.inf
+    assert runs.as_json()["p99"] is None
+    assert runs.error is not None
+
+
+def test_all_dead_from_the_start_is_an_error():
+    with pytest.raises(quorate.QuorateError, match="can never reach 5 global draws"):
+        quorate.simulate("cmc", 4, draws=5, latency=Dying(Exponential(0.1), 1))
+
+
+@pytest.mark.parametrize(
+    ("times", "share", "expected"),
+    [
+        ([1.0, 2.0, 3.0], 0.5, 2.0),
+        ([1.0, 2.0], 0.5, 1.5),
+        ([3.0, 1.0, 2.0, np.inf, np.inf], 0.5, 3.0),
+        ([1.0, 2.0, np.inf, np.inf], 0.5, np.inf),
+        ([np.inf, np.inf], 0.9, np.inf),
+        ([5.0], 0.99, 5.0),
+    ],
+)
+def test_quantiles(times, share, expected):
+    assert _quantile(np.array(times), share) == expected

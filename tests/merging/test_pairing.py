@@ -1,0 +1,208 @@
+"""Balanced pairing of unequal numbers of draws, and how much the result is worth."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.signal import lfilter
+from scipy.stats import chi2
+
+from helpers.assertions import FALSE_FAIL_RATE
+from quorate.errors import BadInputError
+from quorate.merging.consensus import consensus_weights, merge
+from quorate.merging.ess import ess_and_rhat, merged_ess, merged_mcse
+from quorate.merging.pairing import REPEATS, every_draw, n_paired
+from quorate.numerics.ess import bulk_ess, mean_ess
+from quorate.numerics.moments import Moments
+from quorate.numerics.streams import Streams
+from quorate.protocol.ledger import Ledger, Merging
+from quorate.protocol.schemes import scheme_maker
+
+counts_of_shards = st.lists(st.integers(1, 12), min_size=1, max_size=6).map(np.array)
+
+
+@given(counts_of_shards, st.integers(0, 3))
+def test_draws_of_a_shard_are_used_equally_often_in_any_prefix(counts, seed):
+    which = every_draw(counts, Streams(seed))
+    assert which.shape == (len(counts), REPEATS * counts.max())
+    for count, row in zip(counts, which, strict=True):
+        for end in {1, len(row) // 3, counts.max(), len(row)}:
+            uses = np.bincount(row[:end], minlength=count)
+            assert len(uses) == count
+            assert uses.max() - uses.min() <= 1
+
+
+@given(st.lists(counts_of_shards, min_size=1, max_size=4), st.integers(0, 3))
+def test_runs_together_are_paired_as_on_their_own(runs, seed):
+    n_shards = min(map(len, runs))
+    counts = np.array([run[:n_shards] for run in runs])
+    together = every_draw(counts, Streams(seed))
+    for row, n, which in zip(counts, n_paired(counts), together, strict=True):
+        np.testing.assert_array_equal(which[:, :n], every_draw(row, Streams(seed)))
+
+
+def test_orders_are_random_and_shards_have_their_own(seed):
+    """All 6 orders of three draws, for 2,000 pairs of shards, come equally often."""
+    which = every_draw(np.full(2000, 3), Streams(seed))[:, :3]
+    _, times = np.unique(which, axis=0, return_counts=True)
+    assert len(times) == 6
+    statistic = np.sum((times - 2000 / 6) ** 2 / (2000 / 6))
+    assert statistic < chi2.isf(FALSE_FAIL_RATE, 5)
+
+
+def test_a_ledger_pairs_every_draw(rng, seed):
+    draws = [rng.standard_normal((n, 2)) for n in (3, 5, 1)]
+    ledger, plain = (
+        Ledger([(0,), (1,), (2,)], Merging(1.0, pairing, seed)) for pairing in ("all", "paper")
+    )
+    for cell, x in enumerate(draws):
+        for i, row in enumerate(x):
+            ledger.add(cell, row[None, None], chain=i % 2)
+            plain.add(cell, row[None, None])
+    which = every_draw(np.array([3, 5, 1]), Streams(seed))
+    covs = np.array([np.cov(x.T, bias=True) if len(x) > 1 else np.zeros((2, 2)) for x in draws])
+    weights = consensus_weights(covs + np.eye(2))
+    paired = np.stack([x[order] for x, order in zip(draws, which, strict=True)], axis=1)
+    got = ledger.consensus()
+    np.testing.assert_allclose(got, merge(weights, paired), atol=1e-12)
+    assert ledger.draw_counts() == (9, 9)
+    assert plain.draw_counts() == (9, 3)
+    assert len(plain.consensus()) == 1
+    by_chain = ledger.chains(1)
+    np.testing.assert_array_equal(np.concatenate(by_chain)[:, 0], draws[1][[0, 2, 4, 1, 3]])
+    assert ledger.chains(0)[0].shape == (2, 1, 2)
+
+
+def test_without_a_draw_of_every_shard_there_is_none():
+    ledger = Ledger([(0,), (1,)], Merging(1.0, "all"))
+    ledger.add(0, np.zeros((3, 1, 2)))
+    assert len(ledger.consensus()) == 0
+    assert ledger.draw_counts() == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "pairing", "message"),
+    [("cmc", "some", "paper, all"), ("coded", "all", "cannot be paired again")],
+)
+def test_bad_pairings(scheme, pairing, message):
+    with pytest.raises(BadInputError, match=message):
+        scheme_maker(scheme, 4, 2, 3, 1.0, pairing=pairing)
+
+
+# ---------------------------------------------------------------- what it is worth
+
+COUNTS = np.array([160, 40, 80])
+COVS = np.array([[[1.0, 0.5], [0.5, 1.0]], [[2.0, -0.6], [-0.6, 0.5]], [[0.7, 0.0], [0.0, 3.0]]])
+WEIGHTS = consensus_weights(COVS)
+POSTERIOR = np.diag(np.linalg.inv(np.linalg.inv(COVS).sum(axis=0)))
+CORRELATION = 0.5  # of each draw with the one before
+REPETITIONS = 1000
+
+
+def chains(rng, counts):
+    """Autoregressions with covariances `COVS`, one for each shard."""
+    return [_chain(rng, np.linalg.cholesky(cov), n) for cov, n in zip(COVS, counts, strict=True)]
+
+
+def _chain(rng, lower, n):
+    noise = rng.standard_normal((n, 2)) * np.sqrt(1 - CORRELATION**2)
+    noise[0] /= np.sqrt(1 - CORRELATION**2)
+    return lfilter([1.0], [1.0, -CORRELATION], noise, axis=0) @ lower.T
+
+
+def merged(draws, seed):
+    which = every_draw(np.array([len(x) for x in draws]), Streams(seed))
+    return merge(WEIGHTS, np.stack([x[i] for x, i in zip(draws, which, strict=True)], axis=1))
+
+
+def variance_of_mean(counts):
+    """Σ_s W_s C_s W_sᵀ / ESS_s, with the ESS of so many draws of an autoregression."""
+    lags = [np.arange(1, n) for n in counts]
+    pairs = zip(lags, counts, strict=True)
+    times = [1 + 2 * np.sum((1 - lag / n) * CORRELATION**lag) for lag, n in pairs]
+    of_means = COVS * (np.array(times) / counts)[:, None, None]
+    return np.einsum("sij,sjk,sik->i", WEIGHTS, of_means, WEIGHTS)
+
+
+def assert_variance(errors, variance):
+    """Normal errors (n, d) of mean 0 have this variance: two-sided chi-squared test."""
+    n = len(errors)
+    ratio = (errors**2).sum(axis=0) / variance
+    rate = FALSE_FAIL_RATE / (2 * errors.shape[1])
+    assert np.all((chi2.ppf(rate, n) < ratio) & (ratio < chi2.isf(rate, n)))
+
+
+def test_error_of_the_merged_mean_is_the_shards_and_not_that_of_so_many_draws(rng, seed):
+    draws = [chains(rng, COUNTS) for _ in range(REPETITIONS)]
+    means = np.array([merged(x, seed).mean(axis=0) for x in draws])
+    assert_variance(means, variance_of_mean(COUNTS))
+    with pytest.raises(AssertionError):  # the control: so many independent draws
+        assert_variance(means, POSTERIOR / (REPEATS * COUNTS.max()))
+    with pytest.raises(AssertionError):  # and as many as the shard with the most is worth
+        assert_variance(means, POSTERIOR / (COUNTS.max() / 3))
+
+
+def test_the_error_is_found_from_the_draws(rng):
+    many = 20 * COUNTS
+    draws = [chains(rng, many) for _ in range(20)]
+    errors = np.array([merged_mcse(WEIGHTS, x) for x in draws])
+    np.testing.assert_allclose(errors.mean(axis=0), np.sqrt(variance_of_mean(many)), rtol=0.1)
+    found = np.array([merged_ess(WEIGHTS, x) for x in draws]).mean(axis=0)
+    np.testing.assert_allclose(found, POSTERIOR / variance_of_mean(many), rtol=0.15)
+
+
+def test_equal_shards_have_the_harmonic_mean_of_their_ess(rng):
+    draws = [rng.standard_normal((n, 1)) for n in (2000, 500)]
+    weights = np.full((2, 1, 1), 0.5)
+    parts = np.array([mean_ess(x[None])[0] for x in draws])
+    variances = np.array([x.var(ddof=1) for x in draws])
+    expected = variances.sum() / (variances / parts).sum()
+    np.testing.assert_allclose(merged_ess(weights, draws), expected)
+    assert parts.min() < expected < 2 * parts.min()
+
+
+def test_pairing_again_is_worth_something_for_variances(rng, seed):
+    """Independent draws: 2/n of the variance's square once, less when paired eight times.
+
+    Hoeffding's decomposition: what a shard tells alone counts as its draws, what shards tell
+    together as the pairs.
+    """
+    n, n_shards = 20, 4
+    once, again = [], []
+    for _ in range(REPETITIONS):
+        draws = rng.standard_normal((n_shards, n))
+        which = every_draw(np.full(n_shards, n), Streams(seed))
+        sums = np.take_along_axis(draws, which, axis=1).mean(axis=0)
+        once.append(n_shards * np.mean(draws.mean(axis=0) ** 2) - 1)
+        again.append(n_shards * np.mean(sums**2) - 1)
+    ratio = np.mean(np.square(again)) / np.mean(np.square(once))
+    expected = 1 / n_shards + (1 - 1 / n_shards) * (1 / REPEATS + 1 / n)
+    assert ratio == pytest.approx(expected, rel=0.2)
+    assert Moments.of(np.array(again)[:, None]).mean[0] == pytest.approx(0, abs=0.03)
+
+
+def autoregressive(rng, n, dim, memory):
+    x = np.zeros((n, dim))
+    for i in range(1, n):
+        x[i] = memory * x[i - 1] + (1 - memory**2) ** 0.5 * rng.standard_normal(dim)
+    return x
+
+
+def test_ess_of_functions_is_that_of_shards_and_not_of_pairs(rng, seed):
+    n = 20_000
+    shards = [autoregressive(rng, n, 3, 0.9) for _ in range(3)]
+    weights = np.tile(np.eye(3) / 3, (3, 1, 1))
+    which = every_draw(np.array([n] * 3), Streams(seed))[:, :n]
+    paired = np.stack([x[order] for x, order in zip(shards, which, strict=True)], axis=1)
+    draws = merge(weights, paired)
+    functions = np.column_stack([draws[:, 0], 3 * draws[:, 1] - 5, np.exp(0.1 * draws[:, 2])])
+    ess, r_hat = ess_and_rhat(functions, draws, weights, shards)
+    np.testing.assert_allclose(ess[:2], merged_ess(weights, shards)[:2], rtol=1e-6)
+    np.testing.assert_allclose(ess, n * (1 - 0.9) / (1 + 0.9) * np.ones(3), rtol=0.6)
+    assert np.all(r_hat < 1.1)
+    assert float(bulk_ess(draws[None, :, 0])) > 8 * ess[0]  # what the pairs would have said
+    squares = (draws[:, :1] - draws[:, :1].mean()) ** 2
+    worst, _ = ess_and_rhat(squares, draws, weights, shards)
+    assert worst[0] == merged_ess(weights, shards).min()
+    stuck = [shards[0], shards[1], shards[2] + np.linspace(0, 30, n)[:, None]]
+    assert np.all(ess_and_rhat(functions, draws, weights, stuck)[1][:2] > 1.1)

@@ -1,0 +1,266 @@
+"""Workers that die, hang or lie, as the supervisor sees them: no clock, no process."""
+
+import numpy as np
+import pytest
+
+from quorate.protocol.coordinator import Coordinator
+from quorate.protocol.messages import (
+    Block,
+    Keep,
+    Kill,
+    Note,
+    Release,
+    Start,
+    Stop,
+    Task,
+    Tick,
+    WorkerFailed,
+    WorkerJoined,
+    WorkerLost,
+)
+from quorate.protocol.schemes.cmc import CMC
+from quorate.protocol.schemes.grouped import GroupedCMC
+from quorate.protocol.supervisor import Limits, Supervisor
+
+DIM = 2
+
+
+def supervised(scheme=None, n_draws=100, **limits):
+    coordinator = Coordinator(scheme or GroupedCMC(2, 2, 1.0), n_draws)
+    supervisor = Supervisor(coordinator, DIM, Limits(**limits))
+    assert supervisor.begin(0.0) == [Start(0, 0), Start(1, 0)]
+    return supervisor
+
+
+def block(task, first, n=1, value=0.0, state=None):
+    payload = np.full((n, len(task.shards), DIM), value)
+    return Block(task, first, payload, state=state or {"place": np.array(first + n)})
+
+
+def only(kind, commands):
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def words(commands):
+    return [note.what for note in only(Note, commands)]
+
+
+def working(supervisor, worker, now=0.0, n=4):
+    """Let a worker join and send a first block; gives its task."""
+    [task] = only(Task, supervisor.handle(WorkerJoined(worker), now))
+    supervisor.handle(block(task, task.first_draw, n), now + 0.1)
+    return task
+
+
+def test_a_block_is_kept_before_what_follows_from_it():
+    supervisor = supervised(CMC(2, 1.0), n_draws=5)
+    tasks = [only(Task, supervisor.handle(WorkerJoined(k), 0.0))[0] for k in range(2)]
+    supervisor.handle(block(tasks[0], 0), 0.1)
+    kept, released = supervisor.handle(block(tasks[1], 0), 0.1)
+    assert isinstance(kept, Keep)
+    assert released == Release(1)
+
+
+def test_a_lost_worker_is_started_again_and_goes_on_from_its_last_block():
+    supervisor = supervised()
+    working(supervisor, 0)
+    commands = supervisor.handle(WorkerLost(0, "killed"), 1.0)
+    assert words(commands) == ["lost"]
+    assert supervisor.lost == {0}
+    assert only(Start, supervisor.handle(Tick(), 1.2)) == []
+    assert only(Start, supervisor.handle(Tick(), 1.3)) == [Start(0, 1)]
+    assert supervisor.lost == frozenset()
+    [task] = supervisor.handle(WorkerJoined(0), 2.0)
+    assert task.first_draw == 4
+    assert task.start["place"] == 4
+
+
+def test_a_state_is_sent_once_for_each_attempt():
+    supervisor = supervised(n_draws=4)
+    first = working(supervisor, 0, n=1)
+    again = only(Task, supervisor.handle(block(first, 1), 0.2))
+    assert [task.start for task in again] == [None]
+
+
+def test_pauses_double_and_then_a_worker_is_retired():
+    supervisor = supervised(restarts=3)
+    now, pauses = 0.0, []
+    while supervisor.status(0) != "retired":
+        commands = supervisor.handle(WorkerLost(0), now)
+        lost_at = now
+        while supervisor.status(0) == "waiting":
+            now += 0.01
+            supervisor.handle(Tick(), now)
+        pauses.append(now - lost_at)
+    np.testing.assert_allclose(pauses[:-1], [0.25, 0.5, 1.0], atol=0.02)
+    assert words(commands) == ["lost", "retired"]
+    assert only(Stop, commands) == []  # worker 1 holds the same shards
+    assert supervisor.handle(WorkerLost(0), now) == []
+
+
+def test_a_block_in_between_makes_good():
+    supervisor = supervised(restarts=1)
+    now = 0.0
+    for _ in range(5):
+        working(supervisor, 0, now)
+        supervisor.handle(WorkerLost(0), now + 1)
+        now += 10
+        assert only(Start, supervisor.handle(Tick(), now))
+    assert supervisor.status(0) == "starting"
+
+
+def test_the_last_holder_that_is_retired_ends_the_run():
+    supervisor = supervised(CMC(2, 1.0), restarts=0)
+    commands = supervisor.handle(WorkerLost(1), 0.0)
+    assert words(commands) == ["lost", "retired"]
+    assert commands[-1] == Stop(finished=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda task: block(task, 4, value=np.nan), "not finite"),
+        (lambda task: block(task, 4, value=np.inf), "not finite"),
+        (lambda task: block(task, 5), "where 4 was next"),
+        (lambda task: block(task, 3), "where 4 was next"),
+        (lambda task: block(task, 4, n=1000), "where 4 was next"),
+        (lambda task: Block(task, 4, np.zeros((0, 2, DIM))), "where 4 was next"),
+        (lambda task: Block(task, 4, np.zeros((1, 2, DIM + 1))), "shape"),
+    ],
+)
+def test_what_cannot_be_draws_is_refused_and_drawn_again(wrong, message):
+    supervisor = supervised(failures=3)
+    task = working(supervisor, 0)
+    note, kill = supervisor.handle(wrong(task), 0.2)[:2]
+    assert note.what == "refused"
+    assert message in note.details
+    assert kill == Kill(0)
+    assert supervisor.handle(block(task, 4), 0.2) == []  # a last word
+    supervisor.handle(Tick(), 1.0)
+    [again] = supervisor.handle(WorkerJoined(0), 1.0)
+    assert again.first_draw == 4
+
+
+def failed(worker, kind="ZeroDivisionError"):
+    return WorkerFailed(worker, 1, kind, "a row that cannot be", "Traceback …")
+
+
+def test_code_that_raises_gets_a_few_chances():
+    supervisor = supervised(CMC(2, 1.0), failures=3)
+    for now in (0.0, 10.0):
+        commands = supervisor.handle(failed(1), now)
+        assert words(commands) == ["failed"]
+        assert "Traceback" in only(Note, commands)[0].details
+        assert only(Start, supervisor.handle(Tick(), now + 5))
+    commands = supervisor.handle(failed(1), 20.0)
+    assert words(commands) == ["failed", "retired"]
+    assert commands[-1] == Stop(finished=False)
+    assert supervisor.failure == failed(1)
+
+
+def test_a_few_draws_before_the_same_error_do_not_make_good():
+    supervisor = supervised(failures=2, progress=100)
+    working(supervisor, 0)
+    supervisor.handle(failed(0), 1.0)
+    supervisor.handle(Tick(), 2.0)
+    working(supervisor, 0, 2.0)
+    assert "retired" in words(supervisor.handle(failed(0), 3.0))
+
+
+def test_what_quorate_refuses_is_not_tried_again():
+    supervisor = supervised()
+    note, stop = supervisor.handle(failed(0, "NotANumberError"), 0.0)
+    assert note.what == "failed"
+    assert stop == Stop(finished=False)
+
+
+def at_work(n_blocks=20, gap=0.1, **limits):
+    """Two workers that send a block every `gap` seconds; gives the time of the last one."""
+    supervisor = supervised(n_draws=10_000, **limits)
+    tasks = [working(supervisor, k, n=1) for k in range(2)]
+    now = 0.1
+    for draw in range(1, n_blocks):
+        now += gap
+        for task in tasks:
+            supervisor.handle(block(task, draw), now)
+        supervisor.handle(Tick(), now)
+    return supervisor, tasks, now
+
+
+def silence(supervisor, tasks, now, until, talking=(1,)):
+    """Let workers `talking` go on, the others be silent; gives who was called silent, and when."""
+    draw = supervisor.coordinator.scheme._batches.n_received[talking[0]]
+    while now < until:
+        now += 0.1
+        for k in talking:
+            supervisor.handle(block(tasks[k], draw), now)
+        draw += 1
+        for command in supervisor.handle(Tick(), now):
+            if isinstance(command, Note) and command.what == "silent":
+                return command.worker, now
+    return None, now
+
+
+def test_a_worker_that_hangs_is_replaced_after_many_times_what_blocks_take():
+    supervisor, tasks, now = at_work(gap=0.1)
+    worker, then = silence(supervisor, tasks, now, now + 60)
+    assert worker == 0
+    assert 2.9 < then - now < 3.3  # the least silence that is ever too long
+
+
+def test_where_blocks_take_long_more_is_put_up_with():
+    supervisor, tasks, now = at_work(gap=2.0)
+    assert silence(supervisor, tasks, now, now + 9)[0] is None
+
+
+def test_who_needed_long_once_may_again():
+    supervisor, tasks, now = at_work(gap=0.1)
+    _, now = silence(supervisor, tasks, now, now + 2.5)
+    draw = supervisor.coordinator.scheme._batches.n_received[0]
+    supervisor.handle(block(tasks[0], draw), now)
+    assert silence(supervisor, tasks, now, now + 11)[0] is None
+    assert silence(supervisor, tasks, now + 11, now + 20)[0] == 0
+
+
+def test_who_has_nothing_to_do_is_not_silent():
+    supervisor = supervised(CMC(2, 1.0), n_draws=4)
+    working(supervisor, 0, n=4)
+    for now in np.arange(0.0, 60.0, 1.0):
+        assert supervisor.handle(Tick(), now) == []
+
+
+def test_nobody_is_blamed_for_our_own_sleep():
+    supervisor, _, now = at_work(gap=0.1)
+    assert supervisor.handle(Tick(), now + 3600) == []
+
+
+def test_a_first_block_may_take_long_but_not_for_ever():
+    supervisor = supervised(n_draws=10_000)
+    working(supervisor, 1, 0.0)
+    gone = [
+        now
+        for now in np.arange(0.0, 100.0, 1.0)
+        if any(note.worker == 0 for note in only(Note, supervisor.handle(Tick(), now)))
+    ]
+    assert gone[0] == 61.0
+    alone = supervised()
+    assert all(alone.handle(Tick(), now) == [] for now in np.arange(0.0, 1e4, 1.0))
+
+
+def test_a_replay_counts_and_asks_for_nothing():
+    before = supervised(CMC(2, 1.0), n_draws=10)
+    kept = [
+        command.block
+        for k in range(2)
+        for task in only(Task, before.handle(WorkerJoined(k), 0.0))
+        for draw in range(3)
+        for command in only(Keep, before.handle(block(task, draw), 1.0))
+    ]
+    after = supervised(CMC(2, 1.0), n_draws=10)
+    for one in kept:
+        after.replay(one)
+    after.coordinator.take_all_back()
+    assert after.coordinator.n_global == 3
+    [task] = after.handle(WorkerJoined(0), 5.0)
+    assert (task.first_draw, task.n_draws) == (3, 7)
+    assert task.start["place"] == 3
