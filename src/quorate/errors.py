@@ -32,14 +32,12 @@ class QuorateError(Exception):
 
 
 class BadInputError(QuorateError, ValueError):
-    """A value that cannot be right: which one, what was received, and what to do."""
+    """A value that cannot be right. The message says what is wrong, and then what to do."""
 
-    def __init__(self, name: str, received: object, way_out: str) -> None:
-        super().__init__(name, received, way_out)
-        self.name, self.received, self.way_out = name, received, way_out
-
-    def __str__(self) -> str:
-        return f"{self.name} is {self.received!r}: {self.way_out}"
+    def __init__(self, *parts: object) -> None:
+        if len(parts) == 3:  # name, value, way out: being replaced by sentences
+            parts = (f"{parts[0]} is {parts[1]!r}: {parts[2]}",)
+        super().__init__(*parts)
 
 
 class NotANumberError(BadInputError):
@@ -233,10 +231,10 @@ def is_our_own(kind: str) -> bool:
     return isinstance(found, type) and issubclass(found, QuorateError)
 
 
-def require(holds: bool, name: str, received: object, way_out: str) -> None:
-    """Raise `BadInputError` unless `holds`."""
+def require(holds: bool, *message: object) -> None:
+    """Raise `BadInputError` with this message unless `holds`."""
     if not holds:
-        raise BadInputError(name, received, way_out)
+        raise BadInputError(*message)
 
 
 def warning_named(name: str) -> type[QuorateWarning]:
