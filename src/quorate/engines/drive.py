@@ -6,6 +6,7 @@ from typing import Protocol
 from quorate.protocol.messages import (
     Command,
     DeadlinePassed,
+    Evaluate,
     Event,
     Kill,
     Start,
@@ -27,7 +28,7 @@ class Engine(Protocol):
     def start(self, worker: int, attempt: int) -> None:
         """Start a worker; a `WorkerJoined` follows."""
 
-    def send(self, task: Task) -> None:
+    def send(self, task: Task | Evaluate) -> None:
         """Give a task to its worker."""
 
     def poll(self, timeout: float) -> list[Event]:
@@ -78,7 +79,7 @@ def _commands(supervisor: Supervisor, events: list[Event], now: float) -> list[C
 
 
 def _perform(command: Command, engine: Engine) -> None:
-    if isinstance(command, Task):
+    if isinstance(command, Task | Evaluate):
         engine.send(command)
     elif isinstance(command, Start):
         engine.start(command.worker, command.attempt)

@@ -26,7 +26,7 @@ from quorate.engines.service import (
     task_frame,
 )
 from quorate.engines.worker import Handicap, Job
-from quorate.protocol.messages import Event, Task, WorkerLost
+from quorate.protocol.messages import Evaluate, Event, Task, WorkerLost
 
 _PROGRAM = """
 import ctypes
@@ -104,7 +104,7 @@ class ProcessEngine:
             self._hosts[place] = host
         host.send(Frame("host", {"worker": worker, "attempt": attempt}))
 
-    def send(self, task: Task) -> None:
+    def send(self, task: Task | Evaluate) -> None:
         """Give a task to its worker; one that is gone, or about to be, does not hear it."""
         host = self._hosts[task.worker % self._n_places]
         if host is not None:

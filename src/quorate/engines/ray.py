@@ -18,7 +18,7 @@ from quorate.engines.ray_cluster import Cluster
 from quorate.engines.ray_host import Host
 from quorate.engines.service import WarningsHeard, environment, event_of, setup_frame, task_frame
 from quorate.engines.worker import Handicap, Job
-from quorate.protocol.messages import Block, Event, Task, WorkerLost
+from quorate.protocol.messages import Block, Evaluate, Event, Task, Values, WorkerLost
 
 _CALLS = 2  # that an actor has to answer at a time
 
@@ -31,7 +31,7 @@ class _Actor:
     handle: Any
     calls: deque[Any] = field(default_factory=deque)  # answers to come, in order
     outgoing: list[bytes] = field(default_factory=list)  # tasks to go with the next call
-    n_draws: int = 0  # asked for and not yet received
+    n_owed: int = 0  # draws and points asked for and not yet received
     lacks_shards: bool = False
     delivered: set[int] = field(default_factory=set)
 
@@ -96,14 +96,14 @@ class RayEngine:
         frame = packed_frame(Frame("host", {"worker": worker, "attempt": attempt}))
         actor.calls.append(actor.handle.turn.remote(self._setup, frame))
 
-    def send(self, task: Task) -> None:
+    def send(self, task: Task | Evaluate) -> None:
         """Give a task to its worker; one that is gone, or about to be, does not hear it."""
         actor = self._actors.get(task.worker)
         if actor is not None:
             if actor.lacks_shards:
                 self._deliver(actor, task.shards)
             actor.outgoing.append(packed_frame(task_frame(task)))
-            actor.n_draws += task.n_draws
+            actor.n_owed += len(task.points) if isinstance(task, Evaluate) else task.n_draws
             self._call(actor)
 
     def poll(self, timeout: float) -> list[Event]:
@@ -147,7 +147,7 @@ class RayEngine:
         return actor_class.options(**options).remote(self._shards.fingerprint)
 
     def _call(self, actor: _Actor) -> None:
-        while actor.n_draws and len(actor.calls) < _CALLS:
+        while actor.n_owed and len(actor.calls) < _CALLS:
             outgoing, actor.outgoing = actor.outgoing, []
             actor.calls.append(actor.handle.turn.remote(*outgoing))
 
@@ -178,7 +178,9 @@ class RayEngine:
             return []
         event = event_of(frame, actor.worker)
         if isinstance(event, Block):
-            actor.n_draws -= len(event.payload)
+            actor.n_owed -= len(event.payload)
+        elif isinstance(event, Values):
+            actor.n_owed -= len(event.values)
         return [event]
 
 

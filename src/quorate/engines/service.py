@@ -22,13 +22,23 @@ from quorate.engines.frames import Frame, read_frame, write_frame
 from quorate.engines.packing import packed, unpacked
 from quorate.engines.worker import Handicap, Job, ShardSource, Worker
 from quorate.errors import QuorateWarning, warning_named
-from quorate.protocol.messages import Block, Event, Task, WorkerFailed, WorkerJoined
+from quorate.numerics.named_arrays import Nested, flattened, part
+from quorate.protocol.messages import (
+    Answer,
+    Block,
+    Evaluate,
+    Event,
+    Task,
+    Values,
+    WorkerFailed,
+    WorkerJoined,
+)
 
 _POOLS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
 _ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS} | {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 }
-_STATE, _EXTRA = "state/", "extra/"
+_STATE, _EXTRAS = "state", "extras"
 
 # ---------------------------------------------------------------- frames
 
@@ -44,36 +54,56 @@ def setup_frame(job: Job, handicaps: Mapping[int, Handicap]) -> Frame:
     return Frame("setup", fields, {"job": np.frombuffer(packed_job(job), dtype=np.uint8)})
 
 
-def task_frame(task: Task) -> Frame:
-    """A task for a worker, with the states to start from."""
+def task_frame(task: Task | Evaluate) -> Frame:
+    """A task for a worker, with the states to start from, or the points to evaluate at."""
+    if isinstance(task, Evaluate):
+        return Frame("evaluate", _evaluate_fields(task), {"points": task.points})
     return Frame("task", task._replace(start=None)._asdict(), dict(task.start or {}))
 
 
-def block_frame(block: Block) -> Frame:
-    """A block for the coordinator."""
-    arrays = {"payload": block.payload}
-    arrays |= {_EXTRA + name: array for name, array in block.extras.items()}
-    arrays |= {_STATE + name: array for name, array in block.state.items()}
-    fields = {"task": block.task[:-1], "first_draw": block.first_draw}
-    return Frame("block", fields, arrays)
+def task_of(frame: Frame) -> Task | Evaluate:
+    """The task that `task_frame` made a frame of."""
+    fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
+    if frame.kind == "evaluate":
+        return Evaluate(**fields, points=frame.arrays["points"])
+    return Task(**{**fields, "start": frame.arrays or None})
 
 
-def block_of(frame: Frame) -> Block:
-    """What `block_frame` made a frame of."""
+def answer_frame(answer: Answer) -> Frame:
+    """A block, or values, for the coordinator."""
+    if isinstance(answer, Values):
+        arrays = {"points": answer.task.points, "values": answer.values}
+        return Frame("values", _evaluate_fields(answer.task), arrays)
+    sent: Nested = {"payload": answer.payload, _EXTRAS: answer.extras, _STATE: answer.state}
+    fields = {"task": answer.task[:-1], "first_draw": answer.first_draw}
+    return Frame("block", fields, flattened(sent))
+
+
+def answer_of(frame: Frame) -> Answer:
+    """What `answer_frame` made a frame of."""
+    if frame.kind == "values":
+        fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
+        task = Evaluate(**fields, points=frame.arrays["points"])
+        return Values(task, frame.arrays["values"])
     worker, shards, *rest = frame.fields["task"]
-    arrays = {"": {}, _STATE: {}, _EXTRA: {}}  # type: dict[str, dict[str, Any]]
-    for name, array in frame.arrays.items():
-        where, slash, inner = name.partition("/")
-        arrays[where + slash if slash else ""][inner or name] = array
-    task = Task(worker, tuple(shards), *rest)
-    payload, extras, state = arrays[""]["payload"], arrays[_EXTRA], arrays[_STATE]
-    return Block(task, frame.fields["first_draw"], payload, extras, state)
+    arrays = frame.arrays
+    return Block(
+        Task(worker, tuple(shards), *rest),
+        frame.fields["first_draw"],
+        arrays["payload"],
+        part(arrays, _EXTRAS),
+        part(arrays, _STATE),
+    )
+
+
+def _evaluate_fields(task: Evaluate) -> dict[str, Any]:
+    return {"worker": task.worker, "shards": task.shards, "first_point": task.first_point}
 
 
 def event_of(frame: Frame, worker: int) -> Event:
     """What a frame tells of the worker that sent it, `worker` if it does not say."""
-    if frame.kind == "block":
-        return block_of(frame)
+    if frame.kind in ("block", "values"):
+        return answer_of(frame)
     if frame.kind == "ready":
         return WorkerJoined(frame.fields["worker"])
     at_work = frame.fields["worker"]  # nobody yet, if it could not even be set up
@@ -120,7 +150,7 @@ class Service:
         self._open_shards = open_shards
         self._worker: Worker | None = None
         self._at_work: int | None = None
-        self._to_do: dict[int, deque[Iterator[Block]]] = {}
+        self._to_do: dict[int, deque[Iterator[Answer]]] = {}
 
     @property
     def has_work(self) -> bool:
@@ -138,15 +168,14 @@ class Service:
             self._to_do[frame.fields["worker"]] = deque()
             self._say(Frame("ready", {"worker": frame.fields["worker"]}))
         else:
-            fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
-            task = Task(**{**fields, "start": frame.arrays or None})
-            self._to_do[task.worker].append(self._worker.blocks(task))
+            task = task_of(frame)
+            self._to_do[task.worker].append(self._worker.answers(task))
 
     def turn(self) -> None:
-        """One block of every worker that has work."""
+        """Send one answer of every worker that has work."""
         for at_work, tasks in self._to_do.items():
             self._at_work = at_work
-            self._one_block(tasks)
+            self._one_answer(tasks)
 
     def tell_failure(self, error: Exception) -> None:
         """What user code has raised, or what was refused."""
@@ -166,11 +195,11 @@ class Service:
         self._tell_warnings(worker)
         return worker
 
-    def _one_block(self, tasks: deque[Iterator[Block]]) -> None:
+    def _one_answer(self, tasks: deque[Iterator[Answer]]) -> None:
         while tasks:
-            block = next(tasks[0], None)
-            if block is not None:
-                self._say(block_frame(block))
+            answer = next(tasks[0], None)
+            if answer is not None:
+                self._say(answer_frame(answer))
                 return
             tasks.popleft()
 

@@ -65,16 +65,23 @@ class Cluster:
     draw_cost: Callable[[Array], Array] | None = None
 
     def __post_init__(self) -> None:
-        require(self.copy_cost >= 0, "copy_cost", self.copy_cost, "a time is 0 or more")
+        require(self.copy_cost >= 0, f"copy_cost must be 0 or more, not {self.copy_cost}.")
 
 
-def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Timeline:
-    """Run `coordinator` on virtual workers until it stops, or until time `until`."""
+def run(
+    coordinator: Coordinator[Scheme],
+    cluster: Cluster,
+    until: float = np.inf,
+    *,
+    keep_blocks: bool = False,
+) -> Timeline:
+    """Run `coordinator` on virtual workers until it stops, or until time `until`.
+
+    With `keep_blocks` the timeline holds all blocks received, so that they can be replayed.
+    """
     require(
         coordinator.n_draws is not None or np.isfinite(until),
-        "until",
-        until,
-        "a run without a number of draws needs a time to end at",
+        "A run without a number of draws needs a time to end at. Give `until`.",
     )
     allocation = coordinator.scheme.allocation
     n_workers = allocation.n_workers
@@ -92,6 +99,8 @@ def run(coordinator: Coordinator, cluster: Cluster, until: float = np.inf) -> Ti
             arrived_at(now)
             arrived_from(event.task.worker)
             arrived_of(event.task.shards)
+            if keep_blocks:
+                timeline.blocks.append(event)
         for command in handle(event):
             if isinstance(command, Task):
                 for entry in clock.schedule(command, workers.blocks(command), now):

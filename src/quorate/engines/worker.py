@@ -18,8 +18,9 @@ from quorate.data.write import ShardSet
 from quorate.errors import require
 from quorate.models.protocol import Model, Shard
 from quorate.models.subposterior import Target, log_densities
+from quorate.numerics.named_arrays import flattened, part
 from quorate.numerics.streams import ChainStream, Purpose, Streams
-from quorate.protocol.messages import POINTS, Arrays, Block, Task
+from quorate.protocol.messages import Answer, Arrays, Block, Evaluate, Task, Values
 from quorate.protocol.scheme import WorkerSide
 from quorate.samplers import fit_of
 from quorate.samplers.protocol import Sampler, State
@@ -91,7 +92,10 @@ class Chains:
         if key not in self._states:
             self._states[key] = self._job.sampler.warm_up(target, stream)
         draws, self._states[key] = self._job.sampler.draw(target, self._states[key], stream, n)
-        require(draws.shape == (n, target.dim), "draws", draws.shape, f"{n} of them were asked for")
+        require(
+            draws.shape == (n, target.dim),
+            f"The sampler returned draws of shape {draws.shape} where {(n, target.dim)} was asked.",
+        )
         return draws
 
     def log_densities(self, shard: int, points: Array) -> Array:
@@ -136,11 +140,15 @@ class Worker:
         if attempt and handicap is not None and handicap.dies_after is not None:
             os._exit(137)
 
+    def answers(self, task: Task | Evaluate) -> Iterator[Answer]:
+        """The blocks of a task, or the values that it asks for."""
+        if isinstance(task, Evaluate):
+            yield self._values(task)
+        else:
+            yield from self.blocks(task)
+
     def blocks(self, task: Task) -> Iterator[Block]:
         """The blocks of a task, each worth about a tenth of a second."""
-        if task.start is not None and POINTS in task.start:
-            yield self._evaluation(task, task.start[POINTS])
-            return
         if task.start is not None:
             self._restore(task, task.start)
         elif task.first_draw and self.chains.state(task.shards[0], task.chain) is None:
@@ -159,12 +167,11 @@ class Worker:
             yield Block(task, task.first_draw + n_done, payload, extras, self._changes(task))
             n_done += n
 
-    def _evaluation(self, task: Task, points: Array) -> Block:
+    def _values(self, task: Evaluate) -> Values:
         start = time.perf_counter()
-        (shard,) = task.shards
-        values = self.chains.log_densities(shard, points)
+        values = [self.chains.log_densities(shard, task.points) for shard in task.shards]
         self._wait(task.worker, time.perf_counter() - start)
-        return Block(task, 0, values[:, None])
+        return Values(task, np.stack(values, axis=1))
 
     def _payload(self, task: Task, n: int) -> tuple[CodedArray, Arrays]:
         key, side = (task.shards, task.chain), self._job.worker_side
@@ -178,22 +185,15 @@ class Worker:
     def _changes(self, task: Task) -> Arrays:
         """Arrays of the state that are not those sent with the last block."""
         key = task.shards, task.chain
-        side = self._side_states[key]
-        state = {f"{_SIDE}/{name}": array for name, array in side.items()}
-        for shard in task.shards:
-            chain = self.chains.state(shard, task.chain) or {}
-            state |= {f"{shard}/{name}": array for name, array in chain.items()}
+        chains = {shard: self.chains.state(shard, task.chain) or {} for shard in task.shards}
+        state = flattened({_SIDE: self._side_states[key], **chains})
         sent, self._sent[key] = self._sent.get(key, {}), state
         return {name: array for name, array in state.items() if sent.get(name) is not array}
 
     def _restore(self, task: Task, start: Arrays) -> None:
-        parts: dict[str, dict[str, NDArray[Any]]] = {}
-        for name, array in start.items():
-            where, _, inner = name.partition("/")
-            parts.setdefault(where, {})[inner] = array
         for shard in task.shards:
-            self.chains.restore(shard, task.chain, parts[str(shard)], task.first_draw)
-        self._side_states[task.shards, task.chain] = parts.get(_SIDE, {})
+            self.chains.restore(shard, task.chain, part(start, shard), task.first_draw)
+        self._side_states[task.shards, task.chain] = part(start, _SIDE)
 
     def _wait(self, worker: int, spent: float) -> None:
         self._n_blocks[worker] += 1

@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array
+from quorate.numerics.named_arrays import flattened, parts
+
+_FITS = "fits"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,25 +36,24 @@ class Fit:
     worth: float = 0.0
 
 
-def as_arrays(fits: Sequence[Fit | None]) -> dict[str, Array]:
-    """Those that are there, as arrays that can travel: `mean@i`, `covariance@i` and so on."""
+def as_arrays(fits: Sequence[Fit | None]) -> dict[str, NDArray[Any]]:
+    """The known fits as flat arrays that can travel; see `quorate.numerics.named_arrays`."""
     known = {i: fit for i, fit in enumerate(fits) if fit is not None}
-    return {
-        f"{part.name}@{i}": np.asarray(getattr(fit, part.name))
-        for i, fit in known.items()
-        for part in fields(Fit)
-    }
+    return flattened(
+        {
+            _FITS: {
+                i: {part.name: np.asarray(getattr(fit, part.name)) for part in fields(Fit)}
+                for i, fit in known.items()
+            }
+        }
+    )
 
 
 def fits_among(arrays: Mapping[str, NDArray[Any]], shards: Sequence[int]) -> dict[int, Fit]:
-    """The fits among arrays that travelled, by shard; `shards[i]` is the i-th."""
+    """The fits among flat arrays, by shard; `shards[i]` is the i-th."""
     return {
-        shard: Fit(
-            arrays[f"mean@{i}"],
-            arrays[f"covariance@{i}"],
-            float(arrays[f"noise@{i}"]),
-            float(arrays[f"worth@{i}"]),
+        shards[int(i)]: Fit(
+            fit["mean"], fit["covariance"], float(fit["noise"]), float(fit["worth"])
         )
-        for i, shard in enumerate(shards)
-        if f"mean@{i}" in arrays
+        for i, fit in parts(arrays, _FITS).items()
     }

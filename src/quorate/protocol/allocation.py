@@ -20,6 +20,11 @@ class Allocation:
         """K."""
         return len(self.held)
 
+    @property
+    def n_shards(self) -> int:
+        """Number of shards, K in the paper."""
+        return len(self._holders)
+
     def shards_of(self, worker: int) -> tuple[int, ...]:
         """S_k."""
         return self.held[worker]
@@ -112,18 +117,18 @@ def allocation_of(held: Iterable[Iterable[int]]) -> Allocation:
     return Allocation(tuple(tuple(shards) for shards in held))
 
 
+def shards_each(n_workers: int, redundancy: int | None) -> int:
+    """R as chosen, checked against K; by default 2, or 1 for one worker."""
+    redundancy = min(2, n_workers) if redundancy is None else redundancy
+    check_sizes(n_workers, redundancy)
+    return redundancy
+
+
 def check_sizes(n_workers: int, redundancy: int) -> None:
     """Refuse K < 1, r < 1 and r > K."""
-    require(n_workers >= 1, "workers", n_workers, "there must be at least one worker")
+    require(n_workers >= 1, f"workers must be at least 1, not {n_workers}.")
     require(
-        redundancy >= 1,
-        "redundancy",
-        redundancy,
-        "each shard needs at least one holder: use 1 or more",
-    )
-    require(
-        redundancy <= n_workers,
-        "redundancy",
-        redundancy,
-        f"a shard cannot have more holders than there are workers: use at most {n_workers}",
+        1 <= redundancy <= n_workers,
+        f"redundancy must be from 1 to the number of workers, {n_workers}, not {redundancy}: "
+        "a shard has at least one holder, and at most all workers.",
     )

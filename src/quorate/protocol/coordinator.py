@@ -1,25 +1,32 @@
 """The coordinator: the pure state machine between a scheme and an engine.
 
-It is told events and says commands. It never blocks and never looks at a clock, so the same
-coordinator runs in virtual time, on processes and on a cluster. What becomes of workers that die,
-hang or lie is for the `supervisor` to say, which stands before it where workers are real.
+It takes events and returns commands. It never blocks and never looks at a clock, so the same
+coordinator runs in virtual time, on processes and on a cluster. Where workers are real, the
+`supervisor` stands before it and decides about workers that die, hang or lie.
 """
+
+from typing import Generic, TypeVar
 
 from quorate.errors import require
 from quorate.protocol.messages import (
+    Answer,
     Block,
     Command,
+    Evaluate,
     Event,
     Release,
     Stop,
     Task,
+    Values,
     WorkerJoined,
     WorkerLost,
 )
-from quorate.protocol.scheme import Scheme
+from quorate.protocol.scheme import Schedule
+
+S = TypeVar("S", bound=Schedule)
 
 
-class Coordinator:
+class Coordinator(Generic[S]):
     """Drives one run of a scheme.
 
     Parameters
@@ -36,12 +43,12 @@ class Coordinator:
 
     def __init__(
         self,
-        scheme: Scheme,
+        scheme: S,
         n_draws: int | None = None,
         queue_depth: int = 1,
         may_exclude: bool = False,
     ) -> None:
-        require(n_draws is None or n_draws >= 1, "draws", n_draws, "ask for at least one")
+        require(n_draws is None or n_draws >= 1, f"draws must be at least 1, not {n_draws}.")
         self.scheme = scheme
         self.n_draws = n_draws
         self.n_global = 0
@@ -49,11 +56,12 @@ class Coordinator:
         self.lost: set[int] = set()
         self._queue_depth = queue_depth
         self._may_exclude = may_exclude
+        self._left_out: set[int] = set()  # shards
         self._idle: set[int] = set()  # there is nothing for them to do, for now
 
     def handle(self, event: Event) -> list[Command]:
-        """Take one event in; say what is to be done. Never blocks, never looks at a clock."""
-        if isinstance(event, Block):
+        """Take one event in; return what is to be done. Never blocks, never looks at a clock."""
+        if isinstance(event, Block | Values):
             return self._received(event)
         if isinstance(event, WorkerJoined):
             return self._joined(event.worker)
@@ -74,18 +82,17 @@ class Coordinator:
             self.scheme.take_back(worker)
         self._idle.clear()
 
-    def _received(self, block: Block) -> list[Command]:
+    def _received(self, answer: Answer) -> list[Command]:
         released: list[Command] = []
-        self.n_floats += block.n_floats
-        n_global = self.scheme.receive(block)
+        self.n_floats += answer.n_floats
+        n_global = self.scheme.receive(answer)
         if n_global > self.n_global:
             released = self._released(n_global)
             if self.is_done:
                 return released
-        task = block.task
-        if block.first_draw + len(block.payload) < task.first_draw + task.n_draws:
+        if not answer.ends_task:
             return released  # the worker has more to do
-        return [*released, *self._tasks(task.worker, 1)]
+        return [*released, *self._tasks(answer.task.worker, 1)]
 
     def _released(self, n_global: int) -> list[Command]:
         self.n_global = n_global
@@ -95,14 +102,14 @@ class Coordinator:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that was asked for is there."""
+        """Whether all global draws that were asked for are complete."""
         return self.n_draws is not None and self.n_global >= self.n_draws
 
     def _joined(self, worker: int) -> list[Command]:
         self.lost.discard(worker)
         return list(self._tasks(worker, self._queue_depth))
 
-    def _tasks(self, worker: int, n_tasks: int) -> list[Task]:
+    def _tasks(self, worker: int, n_tasks: int) -> list[Task | Evaluate]:
         tasks = []
         for _ in range(n_tasks):
             task = self.scheme.next_task(worker, self.n_draws)
@@ -117,11 +124,14 @@ class Coordinator:
         self.lost.add(worker)
         more = self.take_back(worker)
         alive = set(range(self.scheme.allocation.n_workers)) - self.lost
-        if self.n_draws is None or self.scheme.can_reach(self.n_draws, alive):
+        if self.n_draws is None:
+            return more
+        missing = self.scheme.out_of_reach(self.n_draws, alive)
+        if not missing:
             return more
         if self._may_exclude and alive:
-            n_global = self.scheme.exclude(self.n_draws, alive)
-            released = self._released(n_global) if n_global > self.n_global else []
-            if self.scheme.can_reach(self.n_draws, alive):
-                return [*more, *released]
+            n_global = self.scheme.leave_out({*self._left_out, *missing})
+            if not self.scheme.out_of_reach(self.n_draws, alive):
+                self._left_out.update(missing)
+                return [*more, *(self._released(n_global) if n_global > self.n_global else [])]
         return [Stop(finished=False)]

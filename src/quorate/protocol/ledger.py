@@ -1,36 +1,50 @@
-"""Draws received, and how many global draws they make.
+"""The draws of single shards that a run has received, and the global draws they make.
 
-Shards whose draws always come together form a *cell*: one shard in CMC, the r shards of a group in
-G-CMC. A global draw takes one batch from every cell: in order of arrival, as in the paper, or so
+Shards whose draws always arrive together form a *cell*: one shard in CMC, the r shards of a group
+in G-CMC. A global draw takes one batch from every cell: in order of arrival, as in the paper, or so
 that every batch is used (`quorate.merging.pairing`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.merging.centres import shift_of
 from quorate.merging.consensus import consensus_weights, merge
 from quorate.merging.fit import Fit, fits_among
-from quorate.merging.pairing import check_pairing, every_draw
+from quorate.merging.pairing import check_pairing, every_draw, n_paired
 from quorate.merging.weights import shrunk_covariances
-from quorate.numerics.linalg import check_ridge
-from quorate.numerics.moments import Moments
+from quorate.numerics.linalg import add_ridge, check_ridge
+from quorate.numerics.moments import Moments, running_covariances
 from quorate.numerics.streams import Streams
 from quorate.protocol.messages import Arrays
+from quorate.protocol.scheme import DrawCounts, Looks
 
 WEIGHTS = ("draws", "shrunk")
+_MOMENTS_AT_ONCE = 32  # of one run, whose global draws are computed together
 
 
-class DrawCounts(NamedTuple):
-    """Draws of single shards that workers have sent, alone or as part of a coded sum."""
+# How the paper merges: draws paired in order of arrival, weights from draws alone.
+PAPER: Mapping[str, Any] = MappingProxyType({"pairing": "paper", "weights": "draws"})
 
-    received: int
-    used: int  # those that a global draw is made of
+
+class MergingOptions(Protocol):
+    """The options of a scheme that say how its draws are merged."""
+
+    @property
+    def pairing(self) -> str: ...
+
+    @property
+    def weights(self) -> str | None: ...
+
+    @property
+    def cov_ridge(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -42,9 +56,9 @@ class Merging:
     cov_ridge
         σ² on every Ĉ, with weights "draws".
     pairing, seed
-        One of `quorate.merging.pairing.PAIRINGS`, and by which randomness.
+        One of `quorate.merging.pairing.PAIRINGS`, and the key of its randomness.
     weights
-        What Ĉ is estimated from: "draws" as in the paper, or "shrunk" towards what warm-up found,
+        What Ĉ is estimated from: "draws" as in the paper, or "shrunk" towards the fits of warm-up,
         see `quorate.merging.weights`.
     """
 
@@ -56,10 +70,24 @@ class Merging:
     def __post_init__(self) -> None:
         check_ridge("cov_ridge", self.cov_ridge)
         check_pairing(self.pairing)
-        choices = " or ".join(WEIGHTS)
-        require(self.weights in WEIGHTS, "weights", self.weights, f"choose {choices}")
-        alone = "a ridge has no part in shrunk weights: use weights='draws'"
-        require(self.weights == "draws" or not self.cov_ridge, "cov_ridge", self.cov_ridge, alone)
+        require(
+            self.weights in WEIGHTS, f"No weights {self.weights!r}. Choose {' or '.join(WEIGHTS)}."
+        )
+        require(
+            self.weights == "draws" or not self.cov_ridge,
+            "Shrunk weights have no ridge. Leave out `cov_ridge`, or use weights='draws'.",
+        )
+
+    @classmethod
+    def chosen(cls, options: "MergingOptions", seed: int = 0) -> "Merging":
+        """As the options of a scheme say; weights without a ridge are shrunk by default."""
+        weights = options.weights or ("draws" if options.cov_ridge else "shrunk")
+        return cls(options.cov_ridge, options.pairing, seed, weights)
+
+    @property
+    def every_draw(self) -> bool:
+        """Whether draws are re-paired so that all are used."""
+        return self.pairing == "all"
 
 
 class Ledger:
@@ -73,8 +101,6 @@ class Ledger:
         `n_received[c]` is L_k(t) of CMC, or L_{K_g}(t) of G-CMC: batches received of cell c.
     n_complete
         L(t) = min over cells of `n_received`.
-    excluded
-        Cells that have no part in global draws, since nobody is left who holds them.
     """
 
     def __init__(self, cells: Sequence[tuple[int, ...]], merging: Merging | None = None) -> None:
@@ -82,19 +108,21 @@ class Ledger:
         self.merging = merging or Merging()
         self.n_received = [0] * len(cells)
         self.n_complete = 0
-        self.excluded: set[int] = set()
+        self._left_out: set[int] = set()  # cells
         self._payloads: list[list[Array]] = [[] for _ in cells]
         self._chains: list[list[int]] = [[] for _ in cells]
         self._fits: dict[int, Fit] = {}  # by shard
+        self._cell_of_block: list[int] = []
         self._n_furthest_behind = len(cells)
 
     def add(self, cell: int, payload: Array, chain: int = 0, extras: Arrays | None = None) -> int:
-        """Take batches in, shape (n_draws, n_shards of the cell, d). Returns `n_complete`.
+        """Take in batches of shape (n_draws, n_shards of the cell, d). Returns `n_complete`.
 
-        `extras` may have what warm-up found of the shards.
+        `extras` may hold the fits that warm-up found of the shards.
         """
         self._payloads[cell].append(payload)
         self._chains[cell].append(chain)
+        self._cell_of_block.append(cell)
         if extras:
             self._fits |= fits_among(extras, self.cells[cell])
         before = self.n_received[cell]
@@ -113,22 +141,27 @@ class Ledger:
     @property
     def included(self) -> list[int]:
         """Cells that global draws are made of."""
-        return [cell for cell in range(len(self.cells)) if cell not in self.excluded]
+        return [cell for cell in range(len(self.cells)) if cell not in self._left_out]
 
-    def exclude(self, cells: Collection[int]) -> int:
-        """Leave cells out from now on, not all of them. Returns `n_complete`."""
-        self.excluded |= set(cells)
+    def lacking(self, n_draws: int) -> list[int]:
+        """Included cells of which fewer than `n_draws` batches have arrived."""
+        return [cell for cell in self.included if self.n_received[cell] < n_draws]
+
+    def leave_out(self, shards: Collection[int]) -> int:
+        """Leave out exactly the cells of `shards`, not all cells. Returns `n_complete`."""
+        self._left_out = {
+            i for i, cell in enumerate(self.cells) if not set(cell).isdisjoint(shards)
+        }
         self._count()
         return self.n_complete
 
-    def include_all(self) -> int:
-        """Leave nothing out any more. Returns `n_complete`."""
-        self.excluded.clear()
-        self._count()
-        return self.n_complete
+    @property
+    def excluded(self) -> tuple[int, ...]:
+        """Shards that global draws leave out."""
+        return tuple(shard for cell in sorted(self._left_out) for shard in self.cells[cell])
 
-    def append(self, draws: Array, fit: Fit | None) -> None:
-        """One more shard, of which all draws are there: shape (n_draws, d)."""
+    def add_factor(self, draws: Array, fit: Fit | None) -> None:
+        """Add one more factor of the posterior, of which all draws are known: shape (n, d)."""
         shard = sum(map(len, self.cells))
         self.cells.append((shard,))
         self.n_received.append(len(draws))
@@ -173,17 +206,16 @@ class Ledger:
     def _fits_included(self) -> list[Fit | None]:
         return [self._fits.get(shard) for cell in self.included for shard in self.cells[cell]]
 
-    def consensus(self) -> Array:
+    def global_draws(self) -> Array:
         """Global draws of eqs (8) and (10) from all received by now.
 
         There are `n_complete` of them, or `quorate.merging.pairing.n_paired` of the batches
-        received with
-        pairing "all".
+        received with pairing "all".
         """
         if not self.n_complete:
             return np.empty((0, 0))
         batches = [self.batches(cell) for cell in self.included]
-        if self.merging.pairing == "all":
+        if self.merging.every_draw:
             counts = np.array([len(batch) for batch in batches])
             which = every_draw(counts, Streams(self.merging.seed))
             draws = [batch[order] for batch, order in zip(batches, which, strict=True)]
@@ -196,13 +228,74 @@ class Ledger:
             merged += merge(weights, np.stack([shift_of(*of) for of in known])[None])
         return merged
 
+    def looks(self, blocks: NDArray[np.bool_]) -> Looks | None:
+        """Global draws at several moments; see `quorate.protocol.scheme.Received`.
+
+        Shrunk weights have no short cut.
+        """
+        if self.merging.weights != "draws" or self._left_out:
+            return None
+        n_batches = np.zeros((len(blocks), len(self.cells)), dtype=np.int64)
+        of_cell = np.array(self._cell_of_block)
+        for cell, payloads in enumerate(self._payloads):
+            n_batches[:, cell] = blocks[:, of_cell == cell] @ [len(payload) for payload in payloads]
+        sizes = [len(cell) for cell in self.cells]
+        draws = np.zeros((max(self.n_received), sum(sizes), self._dim))
+        for cell, shards in enumerate(self.cells):
+            draws[: self.n_received[cell], list(shards)] = self.batches(cell)
+        return consensus_looks(draws, n_batches, sizes, self.merging)
+
+    @property
+    def _dim(self) -> int:
+        shapes = [payload.shape for payloads in self._payloads for payload in payloads]
+        return int(shapes[0][-1]) if shapes else 0
+
+    @property
+    def n_offered(self) -> int:
+        """L(t); with re-paired draws as many as the shard with the most draws has."""
+        return max(self.n_received) if self.merging.every_draw else self.n_complete
+
     def draw_counts(self) -> DrawCounts:
         """Draws received, and those that are part of a global draw."""
         sizes = [len(cell) for cell in self.cells]
         received = sum(n * size for n, size in zip(self.n_received, sizes, strict=True))
-        if self.merging.pairing == "all":
+        if self.merging.every_draw:
             return DrawCounts(received, received if self.n_complete else 0)
         return DrawCounts(received, self.n_complete * sum(sizes[cell] for cell in self.included))
+
+
+def consensus_looks(
+    draws: Array, n_batches: IntArray, sizes: Sequence[int], merging: Merging
+) -> Looks:
+    """Global draws of eqs (8) and (10) at several moments of a run, all at once.
+
+    Parameters
+    ----------
+    draws
+        In order of arrival, shape (n, n_shards, d).
+    n_batches
+        How many batches of each cell have arrived by each moment, shape (n_moments, n_cells).
+    sizes
+        Number of shards of each cell.
+    """
+    covs, _ = running_covariances(np.swapaxes(draws, 0, 1))
+    shards, n_known = np.arange(draws.shape[1]), np.repeat(n_batches, sizes, axis=1)
+    n_complete = n_batches.min(axis=1)
+    counts = np.where(n_complete, n_paired(n_batches), 0) if merging.every_draw else n_complete
+    seen = np.zeros((len(counts), int(counts.max(initial=0)), draws.shape[-1]))
+    begun = np.flatnonzero(counts)
+    for first in range(0, len(begun), _MOMENTS_AT_ONCE):
+        some = begun[first : first + _MOMENTS_AT_ONCE]
+        weights = consensus_weights(add_ridge(covs[shards, n_known[some] - 1], merging.cov_ridge))
+        if merging.every_draw:
+            which = every_draw(n_batches[some], Streams(merging.seed))
+            paired = draws[np.swapaxes(np.repeat(which, sizes, axis=1), 1, 2), shards]
+        else:
+            paired = draws[: counts[some].max()]
+        merged = merge(weights, paired)
+        merged[np.arange(merged.shape[1]) >= counts[some, None]] = 0.0
+        seen[some, : merged.shape[1]] = merged
+    return Looks(seen, counts)
 
 
 def _by_shard(batches: Sequence[Array]) -> list[Moments]:

@@ -1,29 +1,29 @@
-"""What the coordinator is told, and what it says. Engines and schemes meet here and nowhere else.
+"""Messages between the coordinator and the workers. Engines and schemes meet only here.
 
-Named tuples rather than frozen dataclasses: as immutable, a third of the cost to make, and a
-simulated experiment makes a million of them.
+They are named tuples rather than frozen dataclasses: as immutable, a third of the cost to make, and
+a simulated experiment makes a million of them.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from quorate._types import CodedArray
+from quorate._types import Array, CodedArray
 
 Arrays = Mapping[str, NDArray[Any]]
 NOTHING: Arrays = MappingProxyType({})
-POINTS = "points"  # what a task starts from that asks for log densities, at these, not for draws
 
 # ---------------------------------------------------------------- commands
 
 
 class Task(NamedTuple):
-    """Worker `worker` is to draw, and to send blocks of what its scheme makes of the draws.
+    """Worker `worker` draws, and sends blocks of what its scheme makes of the draws.
 
-    The draws are a pure function of its fields: any holder of the shards draws the same bits.
-    How many draws go into a block is for the engine to choose; the paper sends each on its own.
+    The draws are a pure function of the fields: any holder of the shards draws the same bits.
+    The engine chooses how many draws go into a block; the paper sends each on its own.
     """
 
     worker: int
@@ -31,49 +31,78 @@ class Task(NamedTuple):
     chain: int  # holders of a shard on the same chain draw the same values
     first_draw: int  # l - 1
     n_draws: int
-    start: Arrays | None = None  # where the chains stand; None to warm up, or to go on
+    start: Arrays | None = None  # state of the chains; None to warm up, or to continue
+
+
+class Evaluate(NamedTuple):
+    """Worker `worker` evaluates the log densities of its shards at points, and sends the values.
+
+    `points` are (n_points, d). `first_point` is the number of the first among all points.
+    """
+
+    worker: int
+    shards: tuple[int, ...]
+    first_point: int
+    points: Array
 
 
 class Release(NamedTuple):
-    """Global draws 0, …, `n_global` - 1 are there: L(t) of §II has grown."""
+    """Global draws 0, …, `n_global` - 1 are complete: L(t) of §II has grown."""
 
     n_global: int
 
 
 class Keep(NamedTuple):
-    """A block counts: it is to be kept before anything that follows from it is done."""
+    """A block is accepted. It is journaled before anything that follows from it is done."""
 
     block: "Block"
 
 
 class Start(NamedTuple):
-    """Worker `worker` is to be started, for the `attempt`-th time after the first."""
+    """Start worker `worker`, for the `attempt`-th time after the first."""
 
     worker: int
     attempt: int
 
 
 class Kill(NamedTuple):
-    """Worker `worker` is to be ended at once, if there is anything left of it."""
+    """End worker `worker` at once, if anything is left of it."""
 
     worker: int
+
+
+class Happening(StrEnum):
+    """What can happen to a worker."""
+
+    LOST = "lost"  # its process ended
+    FAILED = "failed"  # its code raised an error
+    SILENT = "silent"  # it sent nothing for too long
+    REFUSED = "refused"  # it sent what cannot be draws
+    RETIRED = "retired"  # it is not started again
+    QUARANTINED = "quarantined"  # its answers contradict those of others
+    RESTARTED = "restarted"
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether the worker is gone afterwards, for a while or for good."""
+        return self is not Happening.RESTARTED
 
 
 class Note(NamedTuple):
     """Something happened to a worker that people will want to know."""
 
     worker: int
-    what: str  # lost, failed, silent, refused, restarted, retired
+    what: Happening
     details: str
 
 
 class Stop(NamedTuple):
-    """There is nothing more to do. `finished`: all that was asked for is there."""
+    """The run ends. `finished`: all that was asked for is complete."""
 
     finished: bool
 
 
-Command = Task | Release | Keep | Start | Kill | Note | Stop
+Command = Task | Evaluate | Release | Keep | Start | Kill | Note | Stop
 
 # ---------------------------------------------------------------- events
 
@@ -83,34 +112,60 @@ class Block(NamedTuple):
 
     `payload[i]` belongs to draw `first_draw + i`: draws themselves, Θ_k^l, shape
     (n_draws, n_shards, d); or one coded vector a draw, θ̃_k^l, shape (n_draws, width).
-    Blocks of a task come in order and without gaps.
+    Blocks of a task arrive in order and without gaps.
     """
 
     task: Task
     first_draw: int
     payload: CodedArray
     extras: Arrays = NOTHING  # what else its scheme sends, by name
-    state: Arrays = NOTHING  # what has changed of all that a worker needs to go on from here
+    state: Arrays = NOTHING  # what has changed of the state that a worker needs to continue
 
     @property
     def n_floats(self) -> int:
-        """Numbers that its scheme has it send; states are not counted, which only restarts need."""
+        """Numbers that its scheme sends; states are not counted, which only restarts need."""
         n = _n_floats(self.payload)
         return n + sum(map(_n_floats, self.extras.values())) if self.extras else n
+
+    @property
+    def ends_task(self) -> bool:
+        """Whether it is the last block of its task."""
+        task = self.task
+        return self.first_draw + len(self.payload) >= task.first_draw + task.n_draws
 
 
 def _n_floats(array: NDArray[Any]) -> int:
     return array.size * 2 if array.dtype.kind == "c" else array.size
 
 
+class Values(NamedTuple):
+    """Log densities of the shards of a task at all its points, shape (n_points, n_shards)."""
+
+    task: Evaluate
+    values: Array
+
+    @property
+    def n_floats(self) -> int:
+        """Numbers sent."""
+        return self.values.size
+
+    @property
+    def ends_task(self) -> bool:
+        """Always: values come all at once."""
+        return True
+
+
+Answer = Block | Values
+
+
 class WorkerJoined(NamedTuple):
-    """A worker is there and has its shards."""
+    """A worker has started and has its shards."""
 
     worker: int
 
 
 class WorkerLost(NamedTuple):
-    """A worker is gone, with whatever it was doing."""
+    """A worker is gone, with the task it was working on."""
 
     worker: int
     why: str = "ended"
@@ -131,7 +186,7 @@ class Tick(NamedTuple):
 
 
 class DeadlinePassed(NamedTuple):
-    """The time that was given is over."""
+    """The time limit is reached."""
 
 
-Event = Block | WorkerJoined | WorkerLost | WorkerFailed | Tick | DeadlinePassed
+Event = Block | Values | WorkerJoined | WorkerLost | WorkerFailed | Tick | DeadlinePassed

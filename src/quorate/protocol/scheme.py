@@ -1,16 +1,22 @@
-"""What a scheme is: the seam between the coordinator, the workers and the algorithms."""
+"""What a scheme is: the seam between the algorithms and all that runs, times and reads them.
+
+A scheme has two halves. `SchemeOptions` is what a user writes, such as `Coded(redundancy=3)`. Its
+`start` makes a `Scheme`, the state machine of one run.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quorate._types import Array, CodedArray
+from quorate._types import Array, CodedArray, IntArray
 from quorate.merging.fit import Fit
 from quorate.protocol.allocation import Allocation
-from quorate.protocol.ledger import DrawCounts
-from quorate.protocol.messages import NOTHING, Arrays, Block, Task
+from quorate.protocol.messages import NOTHING, Arrays, Evaluate, Task
+from quorate.protocol.times import Outcomes, Realisations
 
 
 class Processed(NamedTuple):
@@ -67,51 +73,170 @@ class WorkerSide(Protocol):
 NOBODY: Mapping[int, str] = MappingProxyType({})
 
 
-class Scheme(Protocol):
-    """What every scheme offers to the coordinator and to the workers."""
+class DrawCounts(NamedTuple):
+    """Draws of single shards that workers have sent, alone or as part of a coded sum."""
 
-    # Data allocation
+    received: int
+    used: int  # those that a global draw is made of
+
+
+class Looks(NamedTuple):
+    """Global draws as they were at several moments.
+
+    `draws[m, :counts[m]]` are those of moment m, shape (n_moments, most of them, d); the rest is 0.
+    """
+
+    draws: Array
+    counts: IntArray
+
+
+class Received(Protocol):
+    """All draws that a run has received, and the global draws that they make."""
+
+    @property
+    def n_complete(self) -> int:
+        """L(t), the number of global draws that are complete."""
+
+    @property
+    def n_offered(self) -> int:
+        """Global draws that a run which ends now may give: L(t), or more if draws are re-paired."""
+
+    def global_draws(self) -> Array:
+        """θ^1, …, θ^L(t), shape (L(t), d), computed now; more where every draw is paired."""
+
+    def looks(self, blocks: NDArray[np.bool_]) -> Looks | None:
+        """Global draws at several moments, by a short cut; None to have blocks replayed.
+
+        `blocks[m, i]` says whether the i-th block received counts at moment m, (n_moments,
+        n_blocks). Of the blocks for the same shards the first ones count.
+        """
+
+    def draw_counts(self) -> DrawCounts:
+        """How many draws have arrived, and how many of them are used."""
+
+    def shard_draws(self) -> list[Array]:
+        """Draws of each included shard, one chain after the other, (n, d); none if only sums come.
+
+        A factor that was added with `add_factor` comes last.
+        """
+
+    def weights(self) -> Array | None:
+        """W_s of eq. (6) of the included shards, (n_shards, d, d); None if only sums come."""
+
+    @property
+    def excluded(self) -> tuple[int, ...]:
+        """Shards that global draws leave out."""
+
+    def add_factor(self, draws: Array, fit: Fit | None) -> None:
+        """Add one more factor of the posterior, of which all draws are known: shape (n, d)."""
+
+
+class Schedule(Protocol):
+    """What the coordinator needs: who holds what, who does what next, and when it is enough."""
 
     @property
     def allocation(self) -> Allocation:
-        """Who holds what."""
+        """Which worker holds which shards."""
+
+    def next_task(self, worker: int, n_draws: int | None) -> Task | Evaluate | None:
+        """The next task of `worker` on the way to `n_draws` global draws, if there is one."""
+
+    def receive(self, answer: Any) -> int:
+        """Take in an answer. Returns the number of complete global draws, L(t)."""
+
+    def take_back(self, worker: int) -> None:
+        """Forget what `worker` was asked for and has not sent."""
+
+    def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
+        """Shards for which `alive` workers and what was received can never give `n_draws` draws."""
+
+    def leave_out(self, shards: Collection[int]) -> int:
+        """Make global draws without exactly these shards from now on. Returns L(t)."""
+
+    @property
+    def quarantined(self) -> Mapping[int, str]:
+        """Workers found to send wrong answers, with reasons; nobody in most schemes."""
+
+
+class Scheme(Schedule, Protocol):
+    """One run of a scheme: what the coordinator, the workers and all readers of draws need."""
 
     # At worker k
 
     @property
     def worker_side(self) -> WorkerSide:
-        """What is done there."""
+        """What a worker does between drawing and sending."""
 
     @property
     def shares_starts(self) -> bool:
-        """Whether a chain may begin where another of its shard stands, and not warm up itself."""
+        """Whether a chain may start where another chain of its shard is, without a warm-up."""
 
     def chain_of(self, worker: int, shard: int) -> int:
         """The chain of `shard` that `worker` draws; on the same chain, randomness is shared."""
 
     # At the server
 
-    def next_task(self, worker: int, n_draws: int | None) -> Task | None:
-        """What `worker` is to do next on the way to `n_draws` global draws, if anything."""
-
-    def receive(self, block: Block) -> int:
-        """Take a block in. Returns how many global draws there are now, L(t)."""
-
-    def take_back(self, worker: int) -> None:
-        """What `worker` was asked for and has not sent is not under way any more."""
-
-    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
-        """Whether `n_draws` global draws can be had from these workers and what was received."""
-
-    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
-        """Leave out the shards that stand in the way of that, if not all do. Returns L(t)."""
-
     @property
-    def quarantined(self) -> Mapping[int, str]:
-        """Workers that were found to send what is wrong, with reasons; nobody in most schemes."""
+    def received(self) -> Received:
+        """The draws received, and what they make."""
 
-    def global_draws(self) -> Array:
-        """θ^1, …, θ^L(t), shape (L(t), d), computed now; more where every draw is paired."""
 
-    def draw_counts(self) -> DrawCounts:
-        """How many draws came, and how many of them are used."""
+@dataclass(frozen=True)
+class Setup:
+    """What a scheme needs to know of a run besides its own options.
+
+    Parameters
+    ----------
+    n_workers, dim
+        K and d.
+    n_draws
+        Global draws that will be asked for; None for a run that only time ends.
+    block_size
+        Draws that a worker is asked for at a time, where the scheme chooses task by task.
+    seed
+        Key of all that a scheme does at random.
+    """
+
+    n_workers: int
+    dim: int
+    n_draws: int | None = None
+    block_size: int = 1
+    seed: int = 0
+
+
+class SchemeOptions(Protocol):
+    """A scheme as a user chooses it: a frozen dataclass whose fields are its options.
+
+    The fields are JSON values, so that the journal can keep them. Class attributes describe the
+    scheme to figures, the planner and the checks of settings.
+
+    Attributes
+    ----------
+    name, label, colour
+        As users write it, as figures call it, and the colour of its curves, such as "#0072b2".
+    published
+        Options with which the paper's experiments run it, where they are not the defaults.
+    needs_common_randomness
+        Whether all holders of a shard must draw the same bits.
+    can_leave_out
+        Whether a run can continue without shards that nobody holds any more.
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    colour: ClassVar[str]
+    published: ClassVar[Mapping[str, Any]]
+    needs_common_randomness: ClassVar[bool]
+    can_leave_out: ClassVar[bool]
+
+    def shards_per_worker(self, n_workers: int) -> int:
+        """r, the number of shards that each of K workers holds."""
+
+    def survives(self, n_workers: int) -> int:
+        """How many workers a run can lose for sure, whichever they are."""
+
+    def start(self, setup: Setup) -> Scheme:
+        """A new run of the scheme."""
+
+    def finish_times(self, realisations: Realisations) -> Outcomes | None:
+        """When each of many simulated runs finishes, by a short cut; None to have it simulated."""

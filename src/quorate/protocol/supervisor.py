@@ -1,15 +1,16 @@
-"""What becomes of workers that die, hang or lie.
+"""The supervisor: decides about workers that die, hang or lie.
 
-Stands before the coordinator where workers are real, and is as pure: it is told events and the
-time, and says commands. A slow worker is no fault, redundancy is there for it. One that is gone
-is started again, after a pause that doubles, and goes on where its last block ended; one that has
-been silent for many times what blocks take in this run is replaced; one whose code raises, or that
-sends what cannot be draws, gets a few more chances. Then it is retired.
+It stands before the coordinator where workers are real, and is as pure: it takes events and the
+time, and returns commands. A slow worker is no fault: redundancy covers it. A worker that is gone
+is restarted, after a pause that doubles, and continues where its last block ended. A worker that
+has been silent for many times as long as blocks take in this run is replaced. A worker whose code
+raises, or that sends what cannot be draws, gets a few more chances. Then it is retired.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +18,25 @@ from numpy.typing import NDArray
 from quorate.errors import is_our_own, named_shards
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import (
+    Answer,
     Block,
     Command,
     DeadlinePassed,
+    Evaluate,
     Event,
+    Happening,
     Keep,
     Kill,
     Note,
     Start,
     Task,
     Tick,
+    Values,
     WorkerFailed,
     WorkerJoined,
     WorkerLost,
 )
+from quorate.protocol.scheme import WorkerSide
 
 _RECENT = 200  # gaps between blocks to judge by
 Chain = tuple[int, tuple[int, ...], int]  # worker, shards, chain
@@ -38,22 +44,22 @@ Chain = tuple[int, tuple[int, ...], int]  # worker, shards, chain
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is put up with.
+    """How much the supervisor tolerates.
 
     Parameters
     ----------
     restarts
         Losses in a row, without a block in between, after which a worker is retired.
     failures
-        Errors and bad blocks within `progress` draws after which it is.
+        Errors and bad blocks within `progress` draws after which a worker is retired.
     first_delay, longest_delay
-        Seconds before a worker is started again: doubled from loss to loss.
+        Seconds before a worker is restarted: doubled from loss to loss.
     first_block, block
-        Seconds of silence that are never too long, at the start and between blocks.
+        Seconds of silence that are always allowed, at the start and between blocks.
     multiple
-        Silence beyond so many times the median of this run's workers is too long.
+        Silence is too long beyond this many times the median of this run's workers,
     own_multiple
-        But not if it is below so many times what that worker needed once.
+        unless it is below this many times the longest gap of that worker.
     """
 
     restarts: int = 5
@@ -81,7 +87,12 @@ class _Worker:
     failed_at: int = 0  # draws it had sent by then
     longest: float = 0.0
     restart_at: float = 0.0
-    told: set[Chain] = field(default_factory=set)  # chains that this attempt can go on with
+    told: set[Chain] = field(default_factory=set)  # chains that this attempt has the state of
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was lost and has sent nothing since."""
+        return self.status in ("waiting", "retired") or self.losses > 0
 
 
 class Supervisor:
@@ -92,12 +103,30 @@ class Supervisor:
     failure
         The last error of a worker's code, if there was any.
     states
-        Where each chain stands, by worker, shards and chain: all that is needed to go on.
+        State of each chain, by worker, shards and chain: all that is needed to continue.
+
+    Parameters
+    ----------
+    side, dim
+        What workers do with draws, and d: they say what a block looks like. None where workers
+        only evaluate.
+    shares_starts
+        Whether a chain may start where another chain of its shards is.
     """
 
-    def __init__(self, coordinator: Coordinator, dim: int, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator[Any],
+        side: WorkerSide | None = None,
+        dim: int = 0,
+        *,
+        shares_starts: bool = False,
+        limits: Limits | None = None,
+    ) -> None:
         self.coordinator = coordinator
+        self._side = side
         self._dim = dim
+        self._shares_starts = shares_starts
         self.failure: WorkerFailed | None = None
         self.states: dict[Chain, dict[str, NDArray[np.generic]]] = {}
         self._limits = limits or Limits()
@@ -110,10 +139,9 @@ class Supervisor:
         self._last_tick = 0.0
 
     @property
-    def lost(self) -> frozenset[int]:
-        """Workers that are gone now, for good or for a while."""
-        gone = ("waiting", "retired")
-        return frozenset(k for k, worker in enumerate(self._workers) if worker.status in gone)
+    def gone(self) -> frozenset[int]:
+        """Workers that were lost and have sent nothing since, restarted or not."""
+        return frozenset(k for k, worker in enumerate(self._workers) if worker.is_gone)
 
     def status(self, worker: int) -> str:
         """Of a worker: starting, working, waiting or retired."""
@@ -127,13 +155,13 @@ class Supervisor:
         return [Start(k, 0) for k in range(len(self._workers))]
 
     def replay(self, block: Block) -> list[Command]:
-        """Take in a block of an earlier sitting. Its tasks are nobody's, see `take_all_back`."""
+        """Take in a block of an earlier sitting. Nobody works on its task; see `take_all_back`."""
         self._note(block)
         return [Keep(block), *self.coordinator.handle(block)]
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Take one event in; say what is to be done."""
-        if isinstance(event, Block):
+        """Take one event in; return what is to be done."""
+        if isinstance(event, Block | Values):
             return self._received(event, now)
         if isinstance(event, WorkerJoined):
             return self._ready(self.coordinator.handle(event), now)
@@ -147,36 +175,46 @@ class Supervisor:
 
     # ------------------------------------------------------------ blocks
 
-    def _received(self, block: Block, now: float) -> list[Command]:
-        known = self._workers[block.task.worker]
+    def _received(self, answer: Answer, now: float) -> list[Command]:
+        known = self._workers[answer.task.worker]
         if known.status in ("waiting", "retired"):
-            return []  # a last word of one that was ended
-        wrong = self._what_is_wrong(block)
+            return []  # a last word of a worker that was ended
+        wrong = self._what_is_wrong(answer)
         if wrong:
-            return self._fault(block.task.worker, "refused", wrong, now)
+            return self._fault(answer.task.worker, Happening.REFUSED, wrong, now)
         self._heard(known, now)
-        known.n_draws += len(block.payload)
-        task = block.task
-        if block.first_draw + len(block.payload) == task.first_draw + task.n_draws:
+        if answer.ends_task:
             known.n_tasks -= 1
-        self._note(block)
-        commands = self._ready(self.coordinator.handle(block), now)
-        return [Keep(block), *self._quarantine(now), *commands]
+        if isinstance(answer, Values):
+            return self._ready(self.coordinator.handle(answer), now)
+        known.n_draws += len(answer.payload)
+        self._note(answer)
+        commands = self._ready(self.coordinator.handle(answer), now)
+        return [Keep(answer), *self._quarantine(now), *commands]
 
-    def _what_is_wrong(self, block: Block) -> str:
-        """Why a block cannot be taken; nothing if it can."""
+    def _what_is_wrong(self, answer: Answer) -> str:
+        """Why an answer cannot be accepted; an empty string if it can."""
+        shards = named_shards(answer.task.shards)
+        if isinstance(answer, Values):
+            shape = (len(answer.task.points), len(answer.task.shards))
+            if answer.values.shape != shape:
+                return f"values have shape {answer.values.shape}, where it should be {shape}"
+            return _not_finite(f"values of {shards}", answer.values)
+        return self._out_of_turn(answer) or _not_finite(
+            f"draws of {shards}", answer.payload, *answer.extras.values()
+        )
+
+    def _out_of_turn(self, block: Block) -> str:
+        """Why a block is not the next one of its chain; an empty string if it is."""
         task, payload = block.task, block.payload
         end = task.first_draw + task.n_draws
         expected = self._reached.get(_chain(task), 0)
         if block.first_draw != expected or not 0 < len(payload) <= end - block.first_draw:
             return f"draws from {block.first_draw} came where {expected} was next"
-        side = self.coordinator.scheme.worker_side
-        shapes = side.payload_shapes(len(task.shards), self._dim)
+        assert self._side is not None
+        shapes = self._side.payload_shapes(len(task.shards), self._dim)
         if payload.shape[1:] not in shapes:
             return f"draws have shape {payload.shape[1:]}, where it should be {list(shapes)[-1]}"
-        arrays = [payload, *block.extras.values()]
-        if not all(np.all(np.isfinite(array)) for array in arrays):
-            return f"draws of {named_shards(task.shards)} are not finite"
         return ""
 
     def _note(self, block: Block) -> None:
@@ -187,12 +225,12 @@ class Supervisor:
         self._latest[block.task.shards] = known
 
     def _quarantine(self, now: float) -> list[Command]:
-        """End workers that the scheme has found to send what is wrong."""
+        """End workers that the scheme found to send wrong answers."""
         found = self.coordinator.scheme.quarantined.items()
         commands: list[Command] = []
         for k, why in found:
             if self._workers[k].status != "retired":
-                commands += [Note(k, "quarantined", why), Kill(k), *self._retire(k, now)]
+                commands += [Note(k, Happening.QUARANTINED, why), Kill(k), *self._retire(k, now)]
         return commands
 
     def _heard(self, worker: _Worker, now: float) -> None:
@@ -205,19 +243,24 @@ class Supervisor:
         worker.status, worker.since, worker.losses = "working", now, 0
 
     def _ready(self, commands: list[Command], now: float) -> list[Command]:
-        """Give tasks the states that their workers do not know."""
-        return [self._with_start(c, now) if isinstance(c, Task) else c for c in commands]
+        """Count tasks, and give them the states that their workers do not know."""
+        for command in commands:
+            if isinstance(command, Task | Evaluate):
+                self._given(self._workers[command.worker], now)
+        return [self._with_start(c) if isinstance(c, Task) else c for c in commands]
 
-    def _with_start(self, task: Task, now: float) -> Task:
-        worker, chain = self._workers[task.worker], _chain(task)
+    def _given(self, worker: _Worker, now: float) -> None:
         if not worker.n_tasks and worker.status == "working":
             worker.since = now
         worker.n_tasks += 1
+
+    def _with_start(self, task: Task) -> Task:
+        worker, chain = self._workers[task.worker], _chain(task)
         if chain in worker.told:
             return task
         worker.told.add(chain)
-        start = self.states.get(chain, task.start)
-        if start is None and not task.first_draw and self.coordinator.scheme.shares_starts:
+        start = self.states.get(chain)
+        if start is None and not task.first_draw and self._shares_starts:
             start = self._latest.get(task.shards)
         return task._replace(start=start)
 
@@ -226,20 +269,20 @@ class Supervisor:
     def _lost(self, event: WorkerLost, now: float) -> list[Command]:
         if self._workers[event.worker].status in ("waiting", "retired"):
             return []
-        return self._fault(event.worker, "lost", event.why, now)
+        return self._fault(event.worker, Happening.LOST, event.why, now)
 
     def _failed(self, event: WorkerFailed, now: float) -> list[Command]:
         self.failure = event
         where = "" if event.shard is None else f" on shard {event.shard}"
         details = f"{event.kind}{where}: {event.message}\n{event.traceback}"
-        if is_our_own(event.kind):  # the model or its rows were refused: they will be again
-            note = Note(event.worker, "failed", details)
+        if is_our_own(event.kind):  # the model or its rows were refused, and would be again
+            note = Note(event.worker, Happening.FAILED, details)
             return [note, *self.coordinator.handle(DeadlinePassed())]
-        return self._fault(event.worker, "failed", details, now)
+        return self._fault(event.worker, Happening.FAILED, details, now)
 
-    def _fault(self, k: int, what: str, details: str, now: float) -> list[Command]:
+    def _fault(self, k: int, what: Happening, details: str, now: float) -> list[Command]:
         worker, limits = self._workers[k], self._limits
-        if what in ("failed", "refused"):
+        if what in (Happening.FAILED, Happening.REFUSED):
             forgiven = worker.n_draws - worker.failed_at > limits.progress
             worker.failures = 1 if forgiven else worker.failures + 1
             worker.failed_at = worker.n_draws
@@ -248,7 +291,7 @@ class Supervisor:
         worker.n_tasks = 0
         commands: list[Command] = [Note(k, what, details), Kill(k)]
         if worker.losses > limits.restarts or worker.failures >= limits.failures:
-            commands.append(Note(k, "retired", f"{what} too often"))
+            commands.append(Note(k, Happening.RETIRED, f"{what} too often"))
             return [*commands, *self._retire(k, now)]
         delay = min(limits.first_delay * 2.0 ** (worker.losses - 1), limits.longest_delay)
         worker.status, worker.restart_at = "waiting", now + delay
@@ -267,14 +310,14 @@ class Supervisor:
             if worker.status == "waiting" and now >= worker.restart_at:
                 worker.status, worker.since = "starting", now
                 worker.attempt += 1
-                commands += [Note(k, "restarted", ""), Start(k, worker.attempt)]
+                commands += [Note(k, Happening.RESTARTED, ""), Start(k, worker.attempt)]
             elif self._is_silent(worker, now):
                 details = f"no word for {now - worker.since:.1f} s"
-                commands += self._fault(k, "silent", details, now)
+                commands += self._fault(k, Happening.SILENT, details, now)
         return commands
 
     def _forgive(self, now: float) -> None:
-        """Where we slept ourselves, workers may have as well."""
+        """Allow for the time that this process itself slept: workers may have slept too."""
         slept = now - self._last_tick - self._limits.block / 2
         self._last_tick = now
         if slept > 0:
@@ -296,3 +339,7 @@ class Supervisor:
 
 def _chain(task: Task) -> Chain:
     return task.worker, task.shards, task.chain
+
+
+def _not_finite(what: str, *arrays: NDArray[Any]) -> str:
+    return "" if all(np.all(np.isfinite(array)) for array in arrays) else f"{what} are not finite"

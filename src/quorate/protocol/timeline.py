@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from quorate.protocol.messages import Command, Keep, Note, Release, Stop
+from quorate.protocol.messages import Block, Command, Keep, Note, Release, Stop
 
 
 @dataclass
@@ -17,6 +17,8 @@ class Timeline:
         Which shards they are of; in virtual time only.
     block_sizes
         Draws in each of them; empty in virtual time, where there is one in each.
+    blocks
+        The blocks themselves, if virtual time was asked to keep them.
     release_times
         `release_times[l]` is T^(l+1), when global draw l was there.
     notes
@@ -29,6 +31,7 @@ class Timeline:
     block_workers: list[int] = field(default_factory=list)
     block_shards: list[tuple[int, ...]] = field(default_factory=list)
     block_sizes: list[int] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     release_times: list[float] = field(default_factory=list)
     notes: list[tuple[float, Note]] = field(default_factory=list)
     finished: bool = False

@@ -24,7 +24,11 @@ class Cell(Protocol):
 
     @property
     def needed(self) -> int:
-        """The fewest answers that can be enough."""
+        """The fewest different answers that can be enough."""
+
+    @property
+    def n_copies(self) -> int:
+        """How many workers send each different answer."""
 
     def decodes(self, answered: Mask) -> bool:
         """Whether these are enough."""
@@ -45,6 +49,10 @@ class Repetition:
     @property
     def needed(self) -> int:
         return 1
+
+    @property
+    def n_copies(self) -> int:
+        return self.size
 
     def decodes(self, answered: Mask) -> bool:
         return bool(answered.any())
@@ -68,6 +76,10 @@ class RootsOfUnity:
     @property
     def needed(self) -> int:
         return self.size - self.redundancy + 1
+
+    @property
+    def n_copies(self) -> int:
+        return 1
 
     def decodes(self, answered: Mask) -> bool:
         return int(np.count_nonzero(answered)) >= self.needed
@@ -158,6 +170,10 @@ class ParityChecked:
     @property
     def needed(self) -> int:
         return self.size - len(self.generator) + 1
+
+    @property
+    def n_copies(self) -> int:
+        return 1
 
     def decodes(self, answered: Mask) -> bool:
         return int(np.count_nonzero(answered)) >= self.needed

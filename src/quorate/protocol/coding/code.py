@@ -114,6 +114,11 @@ class GradientCode:
         self._warn_if_useless(vector)
         return vector
 
+    def when_decodable(self, answered: Array) -> Array:
+        """When answers decode that arrive at these times, shape (..., K): shape (...)."""
+        cells = [_when_enough(cell, answered[..., members]) for members, cell in self.cells]
+        return np.asarray(np.max(cells, axis=0))
+
     def cell_of(self, worker: int) -> range:
         """All workers of the cell that has `worker`."""
         return self._members[worker]
@@ -183,6 +188,12 @@ class GradientCode:
     def unpack(self, packed: CodedArray, dim: int) -> Array:
         """Undo `pack`: back to (..., dim)."""
         return np.ascontiguousarray(packed).view(np.float64)[..., :dim]
+
+
+def _when_enough(cell: Cell, answered: Array) -> Array:
+    """When a cell has enough different answers."""
+    first = answered.reshape(*answered.shape[:-1], cell.n_copies, -1).min(axis=-2)
+    return np.asarray(np.partition(first, cell.needed - 1, axis=-1)[..., cell.needed - 1])
 
 
 def grouped(n_workers: int, redundancy: int) -> GradientCode:

@@ -1,127 +1,86 @@
-"""The schemes: who holds what, what a worker sends, when a global draw is there.
+"""The schemes: who holds what, what a worker sends, when a global draw is complete.
 
 One file for each algorithm box of the paper, and one for ours, in the order of the box: data
-allocation, at worker k, at the server. A scheme is pure: it knows no engine, clock or process.
+allocation, at worker k, at the server; last, the options that a user writes. A scheme is pure: it
+knows no engine, clock or process.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
 
-from quorate.errors import require
-from quorate.merging.pairing import check_pairing
-from quorate.numerics.linalg import check_ridge
-from quorate.protocol.allocation import check_sizes
-from quorate.protocol.coding.code import make_code
-from quorate.protocol.scheme import Scheme
-from quorate.protocol.schemes.adaptive import AdaptiveCMC
+from quorate._registry import Registry
+from quorate.errors import BadInputError, require
+from quorate.protocol.scheme import SchemeOptions
+from quorate.protocol.schemes.adaptive import Adaptive, Genie
 from quorate.protocol.schemes.cmc import CMC
-from quorate.protocol.schemes.coded import CodedCMC
-from quorate.protocol.schemes.exact_sums import ExactCodedCMC, shrunk
-from quorate.protocol.schemes.grouped import GroupedCMC
+from quorate.protocol.schemes.coded import Coded
+from quorate.protocol.schemes.grouped import Grouped
 
-SCHEMES = ("cmc", "grouped", "coded", "adaptive")
-GENIE = "genie"  # `adaptive` with every shard at every worker: a limit, for simulations
-PRECISIONS = ("exact", "estimated")
+SCHEMES: Registry[type[SchemeOptions]] = Registry(
+    "scheme",
+    "quorate.schemes",
+    {scheme.name: scheme for scheme in (CMC, Grouped, Coded, Adaptive, Genie)},
+)
+LIMITS = (Genie.name,)  # schemes that show what cannot be beaten; the planner leaves them out
 COV_RIDGE = 10.0  # the paper gives no σ²; this is its authors'
 
 
-def scheme_maker(
-    scheme: str,
-    n_workers: int,
-    redundancy: int,
-    dim: int,
-    cov_ridge: float,
-    precision_ridge: float | None = None,
-    code: str = "grouped",
-    *,
-    pairing: str | None = None,
-    gap: int | None = None,
-    block_size: int = 1,
-    seed: int = 0,
-    weights: str = "draws",
-    precision: str = "estimated",
-    checked: bool = False,
-    floor: int | None = None,
-    last: int | None = None,
-) -> Callable[[], Scheme]:
-    """A function that makes a new scheme for each run.
+def chosen(scheme: str | SchemeOptions, given: Mapping[str, Any]) -> SchemeOptions:
+    """The options of a scheme, from its name and those that were given, or as they are.
 
-    Parameters
-    ----------
-    scheme
-        One of `SCHEMES`.
-    n_workers, redundancy
-        K and r. CMC has r = 1, whatever is said here.
-    dim
-        d.
-    cov_ridge
-        σ² on every Ĉ.
-    precision_ridge
-        σ² on D̂ of C-CMC. By default K / `cov_ridge`, which is right for the first draw.
-    code
-        One of `quorate.protocol.coding.code.CODES`, for C-CMC.
-    pairing
-        One of `quorate.merging.pairing.PAIRINGS`. By default "all" for the adaptive scheme and
-        "paper" for
-        those of the paper, of which C-CMC knows no other.
-    gap, block_size
-        Of the adaptive scheme; see `quorate.protocol.schemes.adaptive.AdaptiveCMC`.
-    seed
-        Of all that a scheme does at random.
-    precision
-        One of `PRECISIONS`, for C-CMC: whether ΣĈ⁻¹ is estimated, as in the paper, or decoded.
-    checked, floor, last
-        Of C-CMC with exact precision; see `quorate.protocol.schemes.exact_sums.ExactCodedCMC`.
-    weights
-        What Ĉ is estimated from, one of `quorate.protocol.ledger.WEIGHTS`; not for estimated
-        precision.
+    Options that are None count as not given.
     """
-    require(scheme in SCHEMES, "scheme", scheme, f"choose one of {', '.join(SCHEMES)}")
-    check_sizes(n_workers, redundancy)
-    check_ridge("cov_ridge", cov_ridge)
-    if precision_ridge is None:
-        precision_ridge = n_workers / cov_ridge if cov_ridge else 0.0
-    check_ridge("precision_ridge", precision_ridge)
-    pairing = pairing or ("all" if scheme == "adaptive" else "paper")
-    check_pairing(pairing)
+    given = {name: value for name, value in given.items() if value is not None}
+    if not isinstance(scheme, str):
+        listed = ", ".join(given)
+        require(not given, f"Give {listed} to {type(scheme).__name__}, not beside it.")
+        return scheme
+    made_of = SCHEMES[scheme]
+    known = option_names(made_of)
+    # A redundancy for CMC is one for the other schemes of a comparison.
+    unknown = [name for name in given if name not in (*known, "redundancy")]
     require(
-        gap is None or scheme == "adaptive", "gap", gap, "only the adaptive scheme has spare slots"
+        not unknown,
+        f"The scheme {scheme} has no option {', '.join(unknown)}. "
+        f"Its options are {', '.join(known)}.",
     )
-    if scheme == "cmc":
-        return lambda: CMC(n_workers, cov_ridge, pairing, seed, weights)
-    if scheme == "grouped":
-        return lambda: GroupedCMC(n_workers, redundancy, cov_ridge, pairing, seed, weights)
-    if scheme == "adaptive":
-        return lambda: AdaptiveCMC(
-            n_workers,
-            redundancy,
-            cov_ridge,
-            block_size=block_size,
-            gap=gap,
-            pairing=pairing,
-            seed=seed,
-            weights=weights,
-        )
-    require(
-        pairing == "paper", "pairing", pairing, "coded draws are sums, which cannot be paired again"
-    )
-    gradient_code = make_code(code, n_workers, redundancy)
-    require(precision in PRECISIONS, "precision", precision, f"choose {' or '.join(PRECISIONS)}")
-    if precision == "exact":
-        return lambda: ExactCodedCMC(
-            gradient_code,
-            dim,
-            cov_ridge,
-            floor=floor,
-            last=last,
-            checked=checked,
-            estimate=shrunk if weights == "shrunk" else None,
-        )
-    require(not checked, "checked", checked, "answers are checked with precision='exact' only")
-    return lambda: CodedCMC(gradient_code, dim, cov_ridge, precision_ridge)
+    return made_of(**{name: value for name, value in given.items() if name in known})
 
 
-def as_run(scheme: str, n_workers: int, redundancy: int) -> tuple[str, int]:
-    """What is run in virtual time, with which redundancy: CMC has r = 1, the genie r = K."""
-    if scheme == GENIE:
-        return "adaptive", n_workers
-    return scheme, 1 if scheme == "cmc" else redundancy
+def as_published(
+    scheme: str | SchemeOptions, usual: Mapping[str, Any], given: Mapping[str, Any]
+) -> SchemeOptions:
+    """The options with which the paper's experiments run a scheme of this name.
+
+    `usual` are options that hold for every scheme that has them; `given` must be known to it.
+    """
+    if not isinstance(scheme, str):
+        return chosen(scheme, given)
+    made_of = SCHEMES[scheme]
+    known = option_names(made_of)
+    fitting = {name: value for name, value in usual.items() if name in known}
+    given = {name: value for name, value in given.items() if value is not None}
+    return chosen(scheme, {**made_of.published, **fitting, **given})
+
+
+def option_names(scheme: type[SchemeOptions]) -> list[str]:
+    """Names of the options that a scheme has."""
+    return [field.name for field in fields(scheme)]  # type: ignore[arg-type]
+
+
+def as_json(scheme: SchemeOptions) -> dict[str, Any]:
+    """A scheme with its options, for the journal."""
+    return {"name": scheme.name, **asdict(scheme)}  # type: ignore[call-overload]
+
+
+def from_json(kept: Mapping[str, Any]) -> SchemeOptions:
+    """The scheme that `as_json` wrote."""
+    options = dict(kept)
+    try:
+        return SCHEMES[options.pop("name")](**options)
+    except (KeyError, TypeError):
+        raise BadInputError(
+            f"The options of the run's scheme are not known: {dict(kept)}. "
+            "Use the version of the package that made the run."
+        ) from None

@@ -4,19 +4,23 @@ Workers hold overlapping sets of shards, and each draws, one block at a time, fr
 shards is furthest behind. Every draw that arrives is used.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 
-from quorate._types import Array
 from quorate.errors import require
 from quorate.numerics.streams import Purpose, Streams
-from quorate.protocol.allocation import overlapping
-from quorate.protocol.ledger import DrawCounts, Ledger, Merging
+from quorate.protocol.allocation import overlapping, shards_each
+from quorate.protocol.ledger import Ledger, Merging
 from quorate.protocol.messages import Block, Task
-from quorate.protocol.scheme import NOBODY
+from quorate.protocol.scheme import NOBODY, Setup
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.protocol.task_numbers import DrawCounter
+from quorate.protocol.times import Outcomes, Realisations
+from quorate.protocol.times.adaptive import AdaptiveTimes
 
 
 class AdaptiveCMC:
@@ -32,39 +36,31 @@ class AdaptiveCMC:
     ----------
     n_workers, redundancy
         K and r. With r = K this is the genie, which nothing with K workers can outrun by much.
-    cov_ridge
-        σ² on every Ĉ.
     block_size
         Draws that a worker is asked for at a time.
     gap
         Gives every worker a spare slot. Where the best that a worker can do is for a shard more
         than `gap` draws ahead of the one furthest behind of all, the latter is copied to its spare
         slot, in place of what was there, and worked on. None for no such slot.
-    pairing, weights
-        See `quorate.protocol.ledger.Merging`.
-    seed
-        Of the placement, of the order in which a worker sees shards equally far behind, and of
-        the pairing.
+    merging
+        How draws of shards become global draws. Its seed also keys the placement, and the order in
+        which a worker sees shards equally far behind.
     """
 
     def __init__(
         self,
         n_workers: int,
         redundancy: int,
-        cov_ridge: float,
+        merging: Merging,
         *,
         block_size: int = 1,
         gap: int | None = None,
-        pairing: str = "all",
-        seed: int = 0,
-        weights: str = "draws",
     ) -> None:
-        require(block_size >= 1, "block_size", block_size, "a block has at least one draw")
-        require(gap is None or gap >= 0, "gap", gap, "use None for no spare slot, or 0 or more")
+        require(block_size >= 1, f"block_size must be at least 1, not {block_size}.")
+        seed = merging.seed
         # Data allocation: r shards each, so that workers are linked by the shards they share
         self.allocation = overlapping(n_workers, redundancy, seed)
-        shards = [(shard,) for shard in range(n_workers)]
-        self.ledger = Ledger(shards, Merging(cov_ridge, pairing, seed, weights))
+        self.received = Ledger([(shard,) for shard in range(n_workers)], merging)
         self._block_size = block_size
         self._gap = gap
         self._counter = DrawCounter(n_workers)
@@ -99,13 +95,13 @@ class AdaptiveCMC:
         if n_draws is not None:
             n_left = n_draws - self._counter.n_started[shard]
             if n_left <= 0:  # others are at them already, and may be slow
-                n_left = n_draws - self.ledger.n_received[shard]
+                n_left = n_draws - self.received.n_received[shard]
             n = max(1, min(n, n_left))
         return self._counter.more(n, worker, shard, self.chain_of(worker, shard))
 
     def _furthest_behind(self, shards: Collection[int], n_draws: int | None) -> int | None:
         """Of those that lack draws, if any does."""
-        n_received, n_started = self.ledger.n_received, self._counter.n_started
+        n_received, n_started = self.received.n_received, self._counter.n_started
         shard = min(shards, key=n_started.__getitem__)
         if n_draws is None or n_received[shard] < n_draws:
             return shard
@@ -128,31 +124,20 @@ class AdaptiveCMC:
         task = block.task
         shard = task.shards[0]
         self._counter.received(task.worker, shard, len(block.payload))
-        return self.ledger.add(shard, block.payload, task.chain, block.extras)
+        return self.received.add(shard, block.payload, task.chain, block.extras)
 
     def take_back(self, worker: int) -> None:
         self._counter.take_back(worker)
 
-    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
-        """With a spare slot, anybody left can do everything."""
-        return not self._out_of_reach(n_draws, alive)
-
-    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
-        return self.ledger.exclude(self._out_of_reach(n_draws, alive))
-
-    def _out_of_reach(self, n_draws: int, alive: Collection[int]) -> list[int]:
+    def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
+        """With a spare slot, any worker left can draw from every shard."""
         if self._gap is not None and alive:
-            return []
-        lacking = [s for s in self.ledger.included if self.ledger.n_received[s] < n_draws]
-        holders = self.allocation.holders_of
-        return [s for s in lacking if not any(k in alive for k in holders(s))]
+            return ()
+        held = {shard for worker in alive for shard in self.allocation.shards_of(worker)}
+        return tuple(shard for shard in self.received.lacking(n_draws) if shard not in held)
 
-    def global_draws(self) -> Array:
-        """Eq. (10), with Ĉ_s(t) from all draws received of shard s by now."""
-        return self.ledger.consensus()
-
-    def draw_counts(self) -> DrawCounts:
-        return self.ledger.draw_counts()
+    def leave_out(self, shards: Collection[int]) -> int:
+        return self.received.leave_out(shards)
 
 
 def shuffled(held: Collection[tuple[int, ...]], streams: Streams) -> list[list[int]]:
@@ -162,3 +147,71 @@ def shuffled(held: Collection[tuple[int, ...]], streams: Streams) -> list[list[i
     uniforms = streams.uniforms(Purpose.TIES, lanes, 0, 1, n_held)[:, 0]
     orders = np.argsort(uniforms, axis=1).tolist()
     return [[shards[i] for i in order] for shards, order in zip(held, orders, strict=True)]
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Adaptive CMC (ours): r shards each, overlapping; work goes where draws are lacking.
+
+    Parameters
+    ----------
+    redundancy
+        r, by default 2, or 1 for one worker.
+    gap
+        Gives every worker a spare slot, used from so many draws behind; see `AdaptiveCMC`.
+    pairing, weights, cov_ridge
+        As for `quorate.protocol.schemes.cmc.CMC`.
+    """
+
+    redundancy: int | None = None
+    gap: int | None = None
+    pairing: str = "all"
+    weights: str | None = None
+    cov_ridge: float = 0.0
+
+    name: ClassVar[str] = "adaptive"
+    label: ClassVar[str] = "adaptive"
+    colour: ClassVar[str] = "#009e73"
+    published: ClassVar[Mapping[str, Any]] = MappingProxyType({"weights": "draws"})
+    needs_common_randomness: ClassVar[bool] = False
+    can_leave_out: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.gap is None or self.gap >= 0, f"gap must be 0 or more, not {self.gap}.")
+        Merging.chosen(self)
+
+    def shards_per_worker(self, n_workers: int) -> int:
+        return shards_each(n_workers, self.redundancy)
+
+    def survives(self, n_workers: int) -> int:
+        return n_workers - 1 if self.gap is not None else self.shards_per_worker(n_workers) - 1
+
+    def start(self, setup: Setup) -> AdaptiveCMC:
+        return AdaptiveCMC(
+            setup.n_workers,
+            self.shards_per_worker(setup.n_workers),
+            Merging.chosen(self, setup.seed),
+            block_size=setup.block_size,
+            gap=self.gap,
+        )
+
+    def finish_times(self, realisations: Realisations) -> Outcomes | None:
+        if self.gap is not None:
+            return None  # shards that are copied change who can do what
+        work = realisations.work
+        redundancy = self.shards_per_worker(work.n_workers)
+        placement = overlapping(work.n_workers, redundancy, work.seed)
+        at_hand = np.array(shuffled(placement.held, Streams(work.seed)))
+        return AdaptiveTimes(at_hand, realisations).run()
+
+
+@dataclass(frozen=True)
+class Genie(Adaptive):
+    """The adaptive scheme with every shard at every worker: a limit that no placement beats."""
+
+    name: ClassVar[str] = "genie"
+    label: ClassVar[str] = "genie"
+    colour: ClassVar[str] = "#000000"
+
+    def shards_per_worker(self, n_workers: int) -> int:
+        return n_workers

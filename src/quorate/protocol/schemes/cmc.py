@@ -3,24 +3,28 @@
 Every worker holds one shard, and a global draw waits for all of them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from quorate._types import Array, CodedArray
 from quorate.merging.fit import Fit, as_arrays
 from quorate.protocol.allocation import one_to_one
-from quorate.protocol.ledger import DrawCounts, Ledger, Merging
+from quorate.protocol.ledger import PAPER, Ledger, Merging
 from quorate.protocol.messages import NOTHING, Arrays, Block, Task
-from quorate.protocol.scheme import NOBODY, Processed
+from quorate.protocol.scheme import NOBODY, Processed, Setup
 from quorate.protocol.task_numbers import BatchCounter
+from quorate.protocol.times import Outcomes, Realisations
+from quorate.protocol.times.batches import grouped_times
 
 
 class SendDraws:
-    """At worker k, lines 6-9: send the draws as they are; with the first, what warm-up found."""
+    """At worker k, lines 6-9: send the draws as they are; fits of warm-up go with the first."""
 
     def start(self, fits: Sequence[Fit | None]) -> Arrays:
-        """The fits, which are not sent yet."""
+        """The fits, which the first block sends."""
         return as_arrays(fits)
 
     def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
@@ -33,33 +37,16 @@ class SendDraws:
         return [(n_shards, dim)]
 
 
-class CMC:
-    """Algorithm 1.
+class PlainCMC:
+    """A run of Algorithm 1. `merging` says how draws of shards become global draws, eq. (7b)."""
 
-    Parameters
-    ----------
-    n_workers
-        K.
-    cov_ridge
-        σ² of eq. (7b).
-    pairing, seed, weights
-        See `quorate.protocol.ledger.Merging`.
-    """
-
-    def __init__(
-        self,
-        n_workers: int,
-        cov_ridge: float,
-        pairing: str = "paper",
-        seed: int = 0,
-        weights: str = "draws",
-    ) -> None:
+    def __init__(self, n_workers: int, merging: Merging) -> None:
         # Data allocation: shard k to worker k
         self.allocation = one_to_one(n_workers)
-        self.ledger = Ledger(self.allocation.held, Merging(cov_ridge, pairing, seed, weights))
+        self.received = Ledger(self.allocation.held, merging)
         self._batches = BatchCounter(self.allocation)
 
-    # At worker k: send the l-th draw as soon as it is there
+    # At worker k: send the l-th draw as soon as it is made
 
     worker_side = SendDraws()
     quarantined = NOBODY
@@ -68,31 +55,58 @@ class CMC:
     def chain_of(self, worker: int, shard: int) -> int:
         return 0
 
-    # At the server: when all l-th draws are there, so is the l-th global draw
+    # At the server: when all l-th draws have arrived, so has the l-th global draw, eq. (8)
 
     def next_task(self, worker: int, n_draws: int | None) -> Task | None:
         return self._batches.up_to(n_draws, worker, chain=0)
 
     def receive(self, block: Block) -> int:
         self._batches.n_received[block.task.worker] += len(block.payload)
-        return self.ledger.add(block.task.worker, block.payload, extras=block.extras)
+        return self.received.add(block.task.worker, block.payload, extras=block.extras)
 
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)
 
-    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
-        return not self._out_of_reach(n_draws, alive)
+    def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
+        return tuple(k for k in self.received.lacking(n_draws) if k not in alive)
 
-    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
-        return self.ledger.exclude(self._out_of_reach(n_draws, alive))
+    def leave_out(self, shards: Collection[int]) -> int:
+        return self.received.leave_out(shards)
 
-    def _out_of_reach(self, n_draws: int, alive: Collection[int]) -> list[int]:
-        n_received = self.ledger.n_received
-        return [k for k in self.ledger.included if k not in alive and n_received[k] < n_draws]
 
-    def global_draws(self) -> Array:
-        """Eq. (8), with Ĉ_k(t) of eq. (7) from all L_k(t) draws received by now."""
-        return self.ledger.consensus()
+@dataclass(frozen=True)
+class CMC:
+    """Plain Consensus Monte Carlo (Algorithm 1): every worker holds one shard.
 
-    def draw_counts(self) -> DrawCounts:
-        return self.ledger.draw_counts()
+    Parameters
+    ----------
+    pairing, weights, cov_ridge
+        How draws become global draws; see `quorate.protocol.ledger.Merging`. Weights are shrunk
+        towards the fits of warm-up unless there is a ridge.
+    """
+
+    pairing: str = "all"
+    weights: str | None = None
+    cov_ridge: float = 0.0
+
+    name: ClassVar[str] = "cmc"
+    label: ClassVar[str] = "CMC"
+    colour: ClassVar[str] = "#4d4d4d"
+    published: ClassVar[Mapping[str, Any]] = PAPER
+    needs_common_randomness: ClassVar[bool] = False
+    can_leave_out: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        Merging.chosen(self)
+
+    def shards_per_worker(self, n_workers: int) -> int:
+        return 1
+
+    def survives(self, n_workers: int) -> int:
+        return 0
+
+    def start(self, setup: Setup) -> PlainCMC:
+        return PlainCMC(setup.n_workers, Merging.chosen(self, setup.seed))
+
+    def finish_times(self, realisations: Realisations) -> Outcomes:
+        return grouped_times(1, realisations)

@@ -5,20 +5,32 @@ vector for all their shards. The coordinator decodes the sum over all shards fro
 of answers, and estimates the sum of precisions it has to divide by from the decoded sums.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
+from quorate.errors import require
 from quorate.merging.fit import Fit
 from quorate.numerics.linalg import add_ridge, check_ridge, spd_solve
 from quorate.numerics.moments import Moments, running_covariances
-from quorate.protocol.allocation import allocation_of
-from quorate.protocol.coding.code import GradientCode
-from quorate.protocol.ledger import DrawCounts
+from quorate.protocol.allocation import allocation_of, shards_each
+from quorate.protocol.coding.code import GradientCode, make_code
+from quorate.protocol.coding.sums import DecodedSums
 from quorate.protocol.messages import NOTHING, Arrays, Block, Task
-from quorate.protocol.scheme import NOBODY, Processed
+from quorate.protocol.scheme import NOBODY, DrawCounts, Looks, Processed, Scheme, Setup
+from quorate.protocol.schemes.exact_sums import ExactCodedCMC
+from quorate.protocol.schemes.exact_sums_worker import shrunk
 from quorate.protocol.task_numbers import BatchCounter
+from quorate.protocol.times import Outcomes, Realisations
+from quorate.protocol.times.batches import coded_times
+
+PRECISIONS = ("exact", "estimated")
+_SENT_AGAIN = 4  # exact sums that are checked: about so many vectors for one
 
 
 class SendCoded:
@@ -71,7 +83,7 @@ class _Answers:
 
 
 class CodedCMC:
-    """Algorithm 3.
+    """A run of Algorithm 3.
 
     Parameters
     ----------
@@ -98,12 +110,15 @@ class CodedCMC:
         self.worker_side = SendCoded(code, cov_ridge)
         self.n_complete = 0
         self._n_answers_received = self._n_answers_used = 0
+        self._worker_of_block: list[int] = []
+        self._n_answers_of_block: list[int] = []
         self._answers: list[_Answers] = []  # to each draw, until it can be decoded
         self._decoded: list[CodedArray] = []
         members = [range(code.n_workers)[workers] for workers, _ in code.cells]
         self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
         self._needed = [cell.needed for _, cell in code.cells]
         self._batches = BatchCounter(self.allocation)
+        self.received = DecodedSums(self)
 
     quarantined = NOBODY
     shares_starts = False
@@ -126,6 +141,8 @@ class CodedCMC:
         """
         worker, first, n_draws = block.task.worker, block.first_draw, len(block.payload)
         self._n_answers_received += n_draws
+        self._worker_of_block.append(worker)
+        self._n_answers_of_block.append(n_draws)
         self._batches.n_received[worker] += n_draws
         cell = self._cell_of[worker]
         for draw in range(first, first + n_draws):
@@ -142,11 +159,12 @@ class CodedCMC:
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)
 
-    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
+    def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
+        """All shards or none: a coded sum has all of them in it, or does not decode."""
         last = n_draws - 1
         answered = self._answers[last].workers if last < len(self._answers) else []
-        reached = n_draws <= self.n_complete
-        return reached or self.code.decodable({*alive, *answered})
+        reached = n_draws <= self.n_complete or self.code.decodable({*alive, *answered})
+        return () if reached else tuple(range(self.code.n_workers))
 
     def precision_weighted_sums(self) -> Array:
         """φ^1, …, φ^L(t) of eq. (13), decoded: shape (L(t), d)."""
@@ -164,9 +182,19 @@ class CodedCMC:
         payloads.clear()
         self._n_answers_used += int(np.count_nonzero(vector))
 
-    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+    def leave_out(self, shards: Collection[int]) -> int:
         """Nothing: a coded sum has all shards in it, or cannot be decoded."""
         return self.n_complete
+
+    def looks(self, blocks: NDArray[np.bool_]) -> Looks:
+        """A draw never changes after its release, so the last look shows all earlier ones."""
+        is_from = np.array(self._worker_of_block)[:, None] == np.arange(self.code.n_workers)
+        sizes = np.array(self._n_answers_of_block)[:, None]
+        n_answers = blocks @ (is_from * sizes)  # of each worker, (n_moments, K)
+        counts = -self.code.when_decodable(-n_answers.astype(float))
+        draws = self.global_draws()
+        is_there = np.arange(len(draws)) < counts[:, None]
+        return Looks(np.where(is_there[..., None], draws, 0.0), counts.astype(np.int64))
 
     def global_draws(self) -> Array:
         """θ^l = (σ²I + D̂^l)⁻¹ φ^l, where D̂^l of eq. (14) knows the first l of φ.
@@ -185,3 +213,82 @@ class CodedCMC:
         self.precision_weighted_sums()
         n_shards = self.code.redundancy
         return DrawCounts(self._n_answers_received * n_shards, self._n_answers_used * n_shards)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """C-CMC (Algorithm 3): workers send one coded vector for all their shards.
+
+    Parameters
+    ----------
+    redundancy
+        r, by default 2, or 1 for one worker.
+    code
+        One of `quorate.protocol.coding.code.CODES`.
+    precision
+        "exact" to decode the sum of precisions too, see `quorate.protocol.schemes.exact_sums`;
+        "estimated" to estimate it from decoded sums, as in the paper.
+    checked
+        Whether to compare the holders of a shard; with exact precision only.
+    weights, cov_ridge
+        As for `quorate.protocol.schemes.cmc.CMC`. Estimated precisions need a ridge.
+    precision_ridge
+        σ² on D̂ of estimated precisions. By default K / `cov_ridge`, right for the first draw.
+    floor
+        Draws of every shard before the first release, with exact precision.
+    """
+
+    redundancy: int | None = None
+    code: str = "grouped"
+    precision: str = "exact"
+    checked: bool = True
+    weights: str | None = None
+    cov_ridge: float = 0.0
+    precision_ridge: float | None = None
+    floor: int | None = None
+
+    name: ClassVar[str] = "coded"
+    label: ClassVar[str] = "C-CMC"
+    colour: ClassVar[str] = "#d55e00"
+    published: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"precision": "estimated", "checked": False, "weights": "draws"}
+    )
+    needs_common_randomness: ClassVar[bool] = True
+    can_leave_out: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_ridge("cov_ridge", self.cov_ridge)
+        require(
+            self.precision in PRECISIONS,
+            f"No precision {self.precision!r}. Choose {' or '.join(PRECISIONS)}.",
+        )
+
+    def shards_per_worker(self, n_workers: int) -> int:
+        return shards_each(n_workers, self.redundancy)
+
+    def survives(self, n_workers: int) -> int:
+        return self.shards_per_worker(n_workers) - 1
+
+    def start(self, setup: Setup) -> Scheme:
+        code = make_code(self.code, setup.n_workers, self.shards_per_worker(setup.n_workers))
+        if self.precision == "exact":
+            is_shrunk = self.weights == "shrunk" or (self.weights is None and not self.cov_ridge)
+            return ExactCodedCMC(
+                code,
+                setup.dim,
+                self.cov_ridge,
+                floor=self.floor,
+                last=setup.n_draws,
+                checked=self.checked,
+                estimate=shrunk if is_shrunk else None,
+            )
+        ridge = self.precision_ridge
+        if ridge is None:
+            ridge = setup.n_workers / self.cov_ridge if self.cov_ridge else 0.0
+        return CodedCMC(code, setup.dim, self.cov_ridge, ridge)
+
+    def finish_times(self, realisations: Realisations) -> Outcomes:
+        n_workers = realisations.work.n_workers
+        code = make_code(self.code, n_workers, self.shards_per_worker(n_workers))
+        times, n_vectors = coded_times(code, realisations)
+        return Outcomes(times, n_vectors * (_SENT_AGAIN if self.precision == "exact" else 1))

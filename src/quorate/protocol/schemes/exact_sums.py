@@ -10,210 +10,31 @@ All that a worker sends at a checkpoint is in the block of the last draw before 
 decode that draw can decode the checkpoint, and no straggler is waited for.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import dropwhile, takewhile
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
-from quorate.errors import SingularCovarianceError, require
-from quorate.merging.centres import shift_of
-from quorate.merging.fit import Fit, as_arrays, fits_among
-from quorate.merging.weights import shrunk_covariance
-from quorate.numerics.linalg import check_ridge, spd_inverse, spd_solve
-from quorate.numerics.moments import Moments
+from quorate.errors import require
+from quorate.numerics.linalg import check_ridge, spd_solve
+from quorate.numerics.named_arrays import part, parts
 from quorate.protocol.allocation import allocation_of
 from quorate.protocol.coding.agreement import Part, ReplicaChecks, SharedVectors
 from quorate.protocol.coding.code import GradientCode
 from quorate.protocol.coding.decoder import Answers
-from quorate.protocol.ledger import DrawCounts
-from quorate.protocol.messages import Arrays, Block, Task
-from quorate.protocol.scheme import Processed
+from quorate.protocol.coding.sums import DecodedSums
+from quorate.protocol.messages import Block, Task
+from quorate.protocol.scheme import DrawCounts
+from quorate.protocol.schemes.exact_sums_worker import (
+    CHECKPOINTS,
+    Checkpoints,
+    DrawsOrFit,
+    Estimate,
+    SendExact,
+    default_floor,
+)
 from quorate.protocol.task_numbers import BatchCounter
-
-Estimate = Callable[[Moments, Fit | None], tuple[Array, Array]]  # shift of the draws, and Ĉ
-_GROWTH_AT_FIRST = 1.2  # while weights are noisy and past draws few; 2 later
-_AT_FIRST = 4  # times the floor
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """After how many draws weights are renewed.
-
-    Parameters
-    ----------
-    floor
-        The first, unless all shards of a worker have a fit: then 1 is.
-    last
-        The number of draws that will be asked for, if known. Then it is one of them, its half and
-        so on are the others, and past draws are sent again about twice in all.
-    """
-
-    floor: int
-    last: int | None = None
-
-    def within(self, first: int, end: int, with_fits: bool) -> list[int]:
-        """Those above `first`, up to `end`."""
-        numbers = dropwhile(lambda number: number <= first, self._all(with_fits))
-        return list(takewhile(lambda number: number <= end, numbers))
-
-    def _all(self, with_fits: bool) -> Iterator[int]:
-        if with_fits and self.floor > 1:
-            yield 1
-        halves = [] if self.last is None else [self.last]
-        while halves and halves[-1] > self.floor:
-            halves.append(-(-halves[-1] // 2))
-        number = max(self.floor, self.last or 0)
-        yield from [self.floor, *reversed([half for half in halves if half > self.floor])]
-        while True:
-            growth = _GROWTH_AT_FIRST if number < _AT_FIRST * self.floor else 2
-            number = int(np.ceil(growth * number))
-            yield number
-
-
-def default_floor(dim: int) -> int:
-    """Draws of a shard from which its covariance is worth using."""
-    return max(2 * dim, dim + 8)
-
-
-@dataclass(frozen=True)
-class DrawsOrFit:
-    """Ĉ of a shard: of its draws, with a ridge; of its fit as long as there are few draws."""
-
-    floor: int
-    cov_ridge: float = 0.0
-
-    def __call__(self, moments: Moments, fit: Fit | None) -> tuple[Array, Array]:
-        as_drawn = np.zeros(moments.mean.shape[-1])
-        if fit is not None and moments.count < self.floor:
-            return as_drawn, fit.covariance
-        return as_drawn, moments.covariance(self.cov_ridge)
-
-
-def shrunk(moments: Moments, fit: Fit | None) -> tuple[Array, Array]:
-    """With mean and Ĉ of draws shrunk towards those of the fit."""
-    return shift_of(moments, fit), shrunk_covariance(moments, fit)
-
-
-class SendExact:
-    """At worker k: weigh by the precision of the last checkpoint, encode.
-
-    Its state has all draws so far, a segment for each call, since a checkpoint needs them.
-    """
-
-    def __init__(
-        self,
-        code: GradientCode,
-        checkpoints: Checkpoints,
-        estimate: Estimate,
-        shared: SharedVectors | None,
-    ) -> None:
-        self.code = code
-        self.checkpoints = checkpoints
-        self.estimate = estimate
-        self.shared = shared
-
-    def start(self, fits: Sequence[Fit | None]) -> Arrays:
-        """The fits, where there are any."""
-        fitted = np.array([fit is not None for fit in fits])
-        return {"count": np.array(0), "fitted": fitted, **as_arrays(fits)}
-
-    def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
-        """Ĉ_s⁻¹ (θ_s^l + shift), as known at the last checkpoint at or before l; 0 before any.
-
-        Nothing depends on how draws are cut into blocks, not by a bit.
-        """
-        first = int(state["count"])
-        end = first + draws.shape[1]
-        after = {**state, "count": np.array(end), f"draws@{first}": draws}
-        weighted, once, done = np.zeros(draws.shape), {}, first
-        for number in self.checkpoints.within(first, end, bool(state["fitted"].all())):
-            since = slice(done - first, number - first)
-            weighted[:, since] = _weigh(draws[:, since], after)
-            past = _past_draws(after)[:, :number]
-            after |= self._estimates(past, state)
-            once[number - 1] = self._at_checkpoint(past, after)
-            done = number
-        weighted[:, done - first :] = _weigh(draws[:, done - first :], after)
-        vectors = self.code.pack(weighted)
-        return Processed(vectors, self._products(vectors, first), once), after
-
-    def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
-        """θ̃_k^l of eq. (12), shape (n, width), and all there is to say at checkpoints.
-
-        Draws that wait for the first checkpoint are not sent: their payload has width 0.
-        """
-        payload = self._coded(worker, processed.vectors)
-        extras = {name: np.swapaxes(array, 0, 1) for name, array in processed.by_draw.items()}
-        if not payload.any():
-            payload, extras = payload[:, :0], {}
-        for draw, arrays in processed.once.items():
-            for name, array in arrays.items():
-                is_product = name.endswith("products")
-                sent = np.swapaxes(array, 0, 1) if is_product else self._coded(worker, array)
-                extras[f"{name}@{draw + 1}"] = sent
-        return payload, extras
-
-    def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
-        """Of width 0 as long as there is no checkpoint."""
-        return [(0,), self.code.pack(np.zeros(dim)).shape]
-
-    def _estimates(self, past: Array, state: Arrays) -> Arrays:
-        fits = fits_among(state, range(len(past)))
-        moments = [Moments.of(np.ascontiguousarray(shard)) for shard in past]
-        found = [self.estimate(of, fits.get(s)) for s, of in enumerate(moments)]
-        shifts, covs = (np.stack(parts) for parts in zip(*found, strict=True))
-        if past.shape[1] < self.checkpoints.floor:
-            shifts[:] = 0.0  # else that of very few draws would move all up to the next checkpoint
-        sds = np.sqrt(np.diagonal(covs, axis1=-2, axis2=-1))
-        if not (sds > 0).all():
-            raise SingularCovarianceError
-        scales = sds[:, :, None] * sds[:, None, :]
-        precisions = spd_inverse(covs / scales) / scales  # whatever the units
-        return {"shifts": shifts, "precisions": precisions}
-
-    def _at_checkpoint(self, past: Array, state: Arrays) -> Arrays:
-        rows, columns = np.triu_indices(past.shape[-1])
-        entries = self.code.pack(state["precisions"][:, None, rows, columns])
-        again = self.code.pack(_weigh(past, state))
-        arrays = {"precisions": entries, "again": again}
-        if self.shared is None:
-            return arrays
-        vector = self.shared.of_checkpoint(past.shape[1], entries.shape[-1])
-        of_again = self._products(again, 0)["products"]
-        return {**arrays, "precisions_products": _dot(entries, vector), "again_products": of_again}
-
-    def _products(self, vectors: CodedArray, first: int) -> dict[str, CodedArray]:
-        if self.shared is None:
-            return {}
-        shared = self.shared.of_draws(first, *vectors.shape[1:])
-        return {"products": _dot(vectors, shared)}
-
-    def _coded(self, worker: int, vectors: CodedArray) -> CodedArray:
-        """Σ_s B_ks (vectors of s), added in the order of shards whatever the number of rows."""
-        return np.asarray(
-            np.add.reduce(self.code.coefficients[worker][:, None, None] * vectors, axis=0)
-        )
-
-
-def _weigh(draws: Array, state: Arrays) -> Array:
-    """Each draw (S, n, d), shifted, times its shard's precision, added in order and not by BLAS."""
-    weighted = np.zeros(draws.shape)
-    if "precisions" in state:
-        shifted = draws + state["shifts"][:, None]
-        for j in range(draws.shape[-1]):
-            weighted += shifted[..., j, None] * state["precisions"][:, None, j, :]
-    return weighted
-
-
-def _dot(vectors: CodedArray, shared: Array) -> CodedArray:
-    return np.asarray((vectors * shared).sum(axis=-1))
-
-
-def _past_draws(state: Arrays) -> Array:
-    segments = {int(name[6:]): array for name, array in state.items() if name.startswith("draws@")}
-    return np.concatenate([segments[first] for first in sorted(segments)], axis=1)
 
 
 class ExactCodedCMC:
@@ -280,6 +101,7 @@ class ExactCodedCMC:
         self._n_answers = 0
         self._taken_out: set[int] = set()
         self._batches = BatchCounter(self.allocation)
+        self.received = DecodedSums(self)
 
     shares_starts = False
 
@@ -307,7 +129,7 @@ class ExactCodedCMC:
         worker, n_draws = block.task.worker, len(block.payload)
         self._n_answers += n_draws
         self._batches.n_received[worker] += n_draws
-        numbers = sorted(int(name[11:]) for name in block.extras if name.startswith("precisions@"))
+        numbers = sorted(map(int, parts(block.extras, CHECKPOINTS)))
         if numbers:
             self._first_sent.setdefault(worker, numbers[0])
         end = block.first_draw + n_draws
@@ -327,8 +149,8 @@ class ExactCodedCMC:
     def _receive_checkpoint(self, block: Block, number: int) -> None:
         if self.checks is None and number < self._checkpoint:
             return
-        parts = block.extras[f"precisions@{number}"], block.extras[f"again@{number}"]
-        row = np.concatenate([part.ravel() for part in parts])
+        sent = part(block.extras, CHECKPOINTS, number)
+        row = np.concatenate([sent["precisions"].ravel(), sent["again"].ravel()])
         has_decoded = self._checkpoints.add(number, block.task.worker, row)
         if has_decoded and number > self._checkpoint:
             self._checkpoint = number
@@ -362,13 +184,15 @@ class ExactCodedCMC:
         yield Part("draws", first, coded, products[skipped:], vectors, indices)
         for number in numbers:
             for name in ("precisions", "again"):
-                kind = f"{name}@{number}"
-                coded, products = extras[kind], extras[f"{name}_products@{number}"]
+                sent = part(extras, CHECKPOINTS, number)
+                coded, products = sent[name], sent[f"{name}_products"]
                 if name == "again":
                     vectors = self._shared.of_draws(0, *coded.shape)
                 else:
                     vectors = self._shared.of_checkpoint(number, coded.shape[1])
-                yield Part(kind, 0, coded, products, vectors, np.full(len(coded), number - 1))
+                yield Part(
+                    f"{name}/{number}", 0, coded, products, vectors, np.full(len(coded), number - 1)
+                )
 
     def _take_out_quarantined(self) -> None:
         """Decode again without those who were found out."""
@@ -396,11 +220,13 @@ class ExactCodedCMC:
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)
 
-    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
+    def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
+        """All shards or none: a coded sum has all of them in it, or does not decode."""
         n_wanted = max(n_draws, self.floor)
         believed = set(alive) - self.quarantined.keys()
         answered = self._draws.answered(n_wanted - 1)
-        return n_draws <= self.n_complete or self.code.decodable({*believed, *answered})
+        reached = n_draws <= self.n_complete or self.code.decodable({*believed, *answered})
+        return () if reached else tuple(range(self.code.n_workers))
 
     def precision_sum(self) -> Array:
         """ΣĈ_s⁻¹ of the newest decoded checkpoint, shape (d, d)."""
@@ -426,9 +252,12 @@ class ExactCodedCMC:
         again = total[width:].reshape(self._checkpoint, -1)
         return self.code.unpack(total[:width], n_entries), self.code.unpack(again, self.dim)
 
-    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
+    def leave_out(self, shards: Collection[int]) -> int:
         """Nothing: a coded sum has all shards in it, or cannot be decoded."""
         return self.n_complete
+
+    def looks(self, blocks: NDArray[np.bool_]) -> None:
+        """No short cut: all draws change at every checkpoint."""
 
     def global_draws(self) -> Array:
         """θ^l = (ΣĈ_s⁻¹)⁻¹ φ^l: weights that sum to I, the newest for all draws."""

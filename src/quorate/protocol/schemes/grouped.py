@@ -4,19 +4,22 @@ Workers of a group hold the same shards and draw independently. A group is a "su
 and every batch of every member counts, a straggler's too.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from quorate._types import Array
-from quorate.protocol.allocation import groups, worker_groups
-from quorate.protocol.ledger import DrawCounts, Ledger, Merging
+from quorate.protocol.allocation import groups, shards_each, worker_groups
+from quorate.protocol.ledger import PAPER, Ledger, Merging
 from quorate.protocol.messages import Block, Task
-from quorate.protocol.scheme import NOBODY
+from quorate.protocol.scheme import NOBODY, Setup
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.protocol.task_numbers import BatchCounter
+from quorate.protocol.times import Outcomes, Realisations
+from quorate.protocol.times.batches import grouped_times
 
 
 class GroupedCMC:
-    """Algorithm 2.
+    """A run of Algorithm 2.
 
     Parameters
     ----------
@@ -24,25 +27,15 @@ class GroupedCMC:
         K.
     redundancy
         r, the size of a group. Where it does not divide K the last group is smaller.
-    cov_ridge
-        σ² of eq. (9b).
-    pairing, seed, weights
-        See `quorate.protocol.ledger.Merging`.
+    merging
+        How draws of shards become global draws, with σ² of eq. (9b).
     """
 
-    def __init__(
-        self,
-        n_workers: int,
-        redundancy: int,
-        cov_ridge: float,
-        pairing: str = "paper",
-        seed: int = 0,
-        weights: str = "draws",
-    ) -> None:
+    def __init__(self, n_workers: int, redundancy: int, merging: Merging) -> None:
         # Data allocation: all shards of a group to all its workers
         self.allocation = groups(n_workers, redundancy)
         self.worker_groups = worker_groups(n_workers, redundancy)
-        self.ledger = Ledger(self.worker_groups, Merging(cov_ridge, pairing, seed, weights))
+        self.received = Ledger(self.worker_groups, merging)
         self._redundancy = redundancy
         self._batches = BatchCounter(self.allocation)
 
@@ -60,7 +53,7 @@ class GroupedCMC:
         """g, for worker k in 𝖪_g."""
         return worker // self._redundancy
 
-    # At the server: when every group has sent l batches, the l-th global draw is there
+    # At the server: when every group has sent l batches, the l-th global draw is complete, eq. (10)
 
     def next_task(self, worker: int, n_draws: int | None) -> Task | None:
         """A share of what its group still lacks, small enough that none has to wait for it."""
@@ -68,7 +61,7 @@ class GroupedCMC:
         chain = self.chain_of(worker, worker)  # worker k holds shard k
         if n_draws is None:
             return self._batches.up_to(None, worker, chain)
-        n_lacking = n_draws - self.ledger.n_received[group]
+        n_lacking = n_draws - self.received.n_received[group]
         if n_lacking <= 0:
             return None
         share = n_lacking // len(self.worker_groups[group])
@@ -78,24 +71,57 @@ class GroupedCMC:
         worker = block.task.worker
         self._batches.n_received[worker] += len(block.payload)
         group = self.group_of(worker)
-        return self.ledger.add(group, block.payload, block.task.chain, block.extras)
+        return self.received.add(group, block.payload, block.task.chain, block.extras)
 
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)
 
-    def can_reach(self, n_draws: int, alive: Collection[int]) -> bool:
-        return not self._out_of_reach(n_draws, alive)
+    def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
+        """The shards of a group bear the numbers of its workers."""
+        lacking = [self.worker_groups[group] for group in self.received.lacking(n_draws)]
+        return tuple(k for group in lacking if not set(group) & set(alive) for k in group)
 
-    def exclude(self, n_draws: int, alive: Collection[int]) -> int:
-        return self.ledger.exclude(self._out_of_reach(n_draws, alive))
+    def leave_out(self, shards: Collection[int]) -> int:
+        return self.received.leave_out(shards)
 
-    def _out_of_reach(self, n_draws: int, alive: Collection[int]) -> list[int]:
-        lacking = [g for g in self.ledger.included if self.ledger.n_received[g] < n_draws]
-        return [g for g in lacking if not any(k in alive for k in self.worker_groups[g])]
 
-    def global_draws(self) -> Array:
-        """Eq. (10), with Ĉ_s(t) of eq. (9) from all batches received of its group by now."""
-        return self.ledger.consensus()
+@dataclass(frozen=True)
+class Grouped:
+    """G-CMC (Algorithm 2): groups of r workers share r shards.
 
-    def draw_counts(self) -> DrawCounts:
-        return self.ledger.draw_counts()
+    Parameters
+    ----------
+    redundancy
+        r, by default 2, or 1 for one worker.
+    pairing, weights, cov_ridge
+        As for `quorate.protocol.schemes.cmc.CMC`.
+    """
+
+    redundancy: int | None = None
+    pairing: str = "all"
+    weights: str | None = None
+    cov_ridge: float = 0.0
+
+    name: ClassVar[str] = "grouped"
+    label: ClassVar[str] = "G-CMC"
+    colour: ClassVar[str] = "#0072b2"
+    published: ClassVar[Mapping[str, Any]] = PAPER
+    needs_common_randomness: ClassVar[bool] = False
+    can_leave_out: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        Merging.chosen(self)
+
+    def shards_per_worker(self, n_workers: int) -> int:
+        return shards_each(n_workers, self.redundancy)
+
+    def survives(self, n_workers: int) -> int:
+        r = self.shards_per_worker(n_workers)
+        return min(map(len, worker_groups(n_workers, r))) - 1
+
+    def start(self, setup: Setup) -> GroupedCMC:
+        redundancy = self.shards_per_worker(setup.n_workers)
+        return GroupedCMC(setup.n_workers, redundancy, Merging.chosen(self, setup.seed))
+
+    def finish_times(self, realisations: Realisations) -> Outcomes:
+        return grouped_times(self.shards_per_worker(realisations.work.n_workers), realisations)
