@@ -1,178 +1,100 @@
 """What people call to draw from a posterior: `sample`, `stream`, `resume` and `check`."""
 
+import inspect
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-from quorate.data.write import ShardSet, Transform, write_shards
+from quorate.data.write import ShardSet
+from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed, unpacked
 from quorate.errors import ChangedModelWarning, LostShardError, named_shards, require
-from quorate.journal import Journal, JournalReader, run_event
+from quorate.journal import Journal, JournalReader, Resumed, Started
 from quorate.models.protocol import Model
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
-from quorate.run.history import Story
+from quorate.run.history import History
 from quorate.run.progress import Listener, LiveTable, Progress, plain_lines
 from quorate.run.run import N_POINTS, Run
 from quorate.run.settings import OnLostShard, Settings
-from quorate.run.stopping import Stopping
-from quorate.samplers import make_sampler
-from quorate.samplers.own import Draws
-from quorate.samplers.protocol import Sampler
+from quorate.run.stopping import Stopping, Until
 from quorate.trust.verdict import Verdict
 
 _SHARDS, _JOB = "shards", "model.pkl"
 _RUNNING = "running"
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
-_AS_THEY_ARE: dict[str, Any] = {"slow": None, "dead": None, "straggle": None}  # no more delays
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
 
 
-def sample(
-    model: Model,
-    data: object,
-    *,
-    workers: int = 8,
-    redundancy: int | None = None,
-    scheme: str = "grouped",
-    draws: int = 2000,
-    seed: int = 1,
-    sampler: str | Draws | Sampler = "auto",
-    thin: int = 1,
-    engine: str = "process",
-    processes: int | None = None,
-    ray_address: str | None = None,
-    max_time: float | None = None,
-    target_ess: float | None = None,
-    run_dir: str | Path | None = None,
-    progress: bool | Listener = True,
-    check: bool = True,
-    on_lost_shard: OnLostShard = "raise",
-    restarts: int = 5,
-    by: str = "shuffle",
-    columns: Sequence[str] | None = None,
-    transform: Transform | None = None,
-    pairing: str | None = None,
-    weights: str | None = None,
-    cov_ridge: float = 0.0,
-    precision: str = "exact",
-    precision_ridge: float | None = None,
-    code: str = "grouped",
-    checked: bool = True,
-    gap: int | None = None,
-    slow: str | None = None,
-    dead: str | None = None,
-    straggle: float | None = None,
-) -> Result:
+class _TakesSettings(Protocol, Generic[P, R_co]):
+    """A function of a model, data, and the settings of a run by name."""
+
+    def __call__(self, model: Model, data: object, *args: P.args, **settings: P.kwargs) -> R_co: ...
+
+
+def _with_settings(
+    made_of: Callable[P, Settings],
+) -> Callable[[Callable[[Model, object, Settings], R]], _TakesSettings[P, R]]:
+    """Let a function take the fields of `Settings` by name, for people and for editors."""
+
+    def decorate(function: Callable[[Model, object, Settings], R]) -> _TakesSettings[P, R]:
+        @wraps(function)
+        def taking(model: Model, data: object, *args: P.args, **settings: P.kwargs) -> R:
+            return function(model, data, made_of(*args, **settings))
+
+        own = [p for p in inspect.signature(function).parameters.values() if p.name != "settings"]
+        listed = inspect.signature(made_of).parameters.values()
+        taking.__signature__ = inspect.Signature([*own, *listed])  # type: ignore[attr-defined]
+        doc, parameters = inspect.getdoc(function), inspect.getdoc(Settings)
+        taking.__doc__ = f"{doc}\n\n{_section(parameters or '')}"
+        return taking
+
+    return decorate
+
+
+def _section(doc: str) -> str:
+    """The parameters of a docstring in numpydoc's form, after those of model and data."""
+    _, _, listed = doc.partition("Parameters\n----------\n")
+    return (
+        "Parameters\n----------\nmodel\n    The model whose posterior to draw from.\ndata\n"
+        "    Arrays by name, a pandas, polars or Arrow table, or Parquet or CSV files.\n" + listed
+    )
+
+
+@_with_settings(Settings)
+def sample(model: Model, data: object, settings: Settings) -> Result:
     """Draw from the posterior of a model.
 
     The run ends with the number of draws asked for, enough effective draws, the end of its time or
-    Ctrl-C, whichever is first, and gives what was drawn by then.
-
-    Parameters
-    ----------
-    model
-        Whose posterior to draw from.
-    data
-        Arrays by name, a pandas, polars or Arrow table, or Parquet files; rows are cut into as many
-        shards as there are workers.
-    workers, redundancy, scheme
-        K, r and one of `quorate.protocol.schemes.SCHEMES`. r is 2 by default, 1 where there is one
-        worker.
-        There may be more workers than cores.
-    draws
-        Global draws to get.
-    sampler, thin
-        One of `quorate.samplers`, or one of your own, and how many of its steps make a draw.
-    engine, processes, ray_address
-        Where workers live: `process`, of this machine, or `ray`. Fewer processes than workers: they
-        share them. More: the others stand by for those that are lost. With Ray a cluster is
-        started on this machine unless the address of one is given.
-    max_time, target_ess
-        Seconds after which to stop; effective draws of every parameter that are enough.
-    run_dir
-        Folder for shards, journal and logs, a temporary one by default.
-    progress
-        Whether to show how far the run is; or what to call with a `quorate.run.progress.Progress`.
-    check
-        Whether to hold the merge against the posterior in the end, for `Result.verdict`. Takes a
-        quarter of the time of the run at most, or ten seconds if that is more.
-    on_lost_shard, restarts
-        What to do when nobody alive holds a shard: `raise`, or `exclude` its rows from the
-        posterior; and how often in a row a worker is started again.
-    by, columns, transform
-        How rows are given to shards, and what of them; see `quorate.data.write.write_shards`.
-    pairing, weights, cov_ridge, precision, precision_ridge, code, checked, gap
-        Of the scheme; see `quorate.protocol.schemes.scheme_maker`. By default every draw is used,
-        weights
-        are shrunk towards what warm-up found, and coded sums are exact and checked.
-    slow, dead, straggle
-        Delays put in on purpose: `1x10` makes worker 0 ten times slower, `2@5` ends two workers
-        after five blocks, and a tail index draws a Pareto factor for every block.
+    Ctrl-C, whichever is first, and returns the draws so far.
     """
-    settings = Settings(
-        workers=workers,
-        redundancy=redundancy,
-        scheme=scheme,
-        draws=draws,
-        seed=seed,
-        max_time=max_time,
-        target_ess=target_ess,
-        engine=engine,
-        processes=processes,
-        restarts=restarts,
-        on_lost_shard=on_lost_shard,
-        pairing=pairing,
-        weights=weights,
-        cov_ridge=cov_ridge,
-        precision=precision,
-        precision_ridge=precision_ridge,
-        code=code,
-        checked=checked,
-        gap=gap,
-        slow=slow,
-        dead=dead,
-        straggle=straggle,
-        ray_address=ray_address,
-    )
-    rows = {"by": by, "columns": columns, "transform": transform}
-    method, n_points = make_sampler(sampler, thin), N_POINTS if check else 0
-    with _new_run(model, data, method, settings, run_dir, rows, n_points) as run:
-        return _finish(run, progress)
+    with _new_run(model, data, settings, N_POINTS if settings.check else 0) as run:
+        return _finish(run, settings.progress)
 
 
-def stream(
-    model: Model,
-    data: object,
-    *,
-    every: float = 0.5,
-    sampler: str | Draws | Sampler = "auto",
-    thin: int = 1,
-    run_dir: str | Path | None = None,
-    by: str = "shuffle",
-    columns: Sequence[str] | None = None,
-    transform: Transform | None = None,
-    **settings: Any,
-) -> Iterator[Result]:
+@_with_settings(Settings)
+def stream(model: Model, data: object, settings: Settings) -> Iterator[Result]:
     """Draw from a posterior, and look at it while it grows.
 
     Yields a `Result` of all draws released so far whenever there are more, but at most one in
-    `every` seconds, and at the end the last one. Closing the iterator ends the run. All other
-    words are those of `sample`.
+    `every` seconds, and at the end the last one. Closing the iterator ends the run. The results
+    have no verdict: `check` the run afterwards.
     """
-    rows = {"by": by, "columns": columns, "transform": transform}
-    method, asked = make_sampler(sampler, thin), Settings(**settings)
-    with _new_run(model, data, method, asked, run_dir, rows) as run:
+    with _new_run(model, data, settings) as run:
         n_shown, next_look = 0, 0.0
-        for n_draws in run.steps(_silence):
+        for n_draws in run.steps(settings.progress if callable(settings.progress) else _silence):
             if n_draws > n_shown and run.seconds >= next_look:
-                n_shown, next_look = n_draws, run.seconds + every
+                n_shown, next_look = n_draws, run.seconds + settings.every
                 yield run.result(_RUNNING)
         yield run.final_result()
 
@@ -183,61 +105,52 @@ def resume(
     *,
     draws: int | None = None,
     seed: int | None = None,
-    engine: str | None = None,
-    processes: int | None = None,
-    ray_address: str | None = None,
-    max_time: float | None = None,
-    target_ess: float | None = None,
-    progress: bool | Listener = True,
-    check: bool = True,
+    engine: str | EngineOptions | None = None,
+    until: str | Until | None = None,
     on_lost_shard: OnLostShard | None = None,
+    progress: bool | Listener = True,
+    every: float = 0.5,
+    check: bool = True,
 ) -> Result:
-    """Go on with a run that was interrupted, killed or ran out of time.
+    """Resume a run that was interrupted, killed or ran out of time.
 
-    All draws in its journal count. Where no model is given, the one that was kept with the run is
-    loaded, which executes its code: resume only runs that you trust.
+    All draws in its journal count. Without `model`, the one that is stored with the run is loaded,
+    which executes its code: resume only runs that you trust.
 
     Parameters
     ----------
+    run_dir
+        Folder of the run.
     model
-        Has to have the parameters of the one before; a warning is given if its code differs.
+        Must have the parameters of the one before; a warning is given if its code differs.
     draws
-        More of them than were asked for before, if wanted.
+        Number of global draws, if it should be larger than before.
     seed
-        To be sure: has to be that of the run.
-    engine, ray_address, on_lost_shard
-        As for `sample`, from now on; what they were before, if not given.
-    processes, max_time, target_ess, progress, check
+        A precaution: must be that of the run.
+    engine, on_lost_shard
+        As for `sample`, from now on; as before, if not given.
+    until, progress, every, check
         As for `sample`, from now on.
     """
     folder, n_points = Path(run_dir), N_POINTS if check else 0
     with Journal.open(folder) as journal, JournalReader(folder) as reader:
         kept = reader.configuration()
-        before = Settings(**kept["settings"])
-        require(seed in (None, before.seed), "seed", seed, f"the run was made with {before.seed}")
-        settings = replace(
-            before,
+        before = Settings.from_json(kept["settings"])
+        require(
+            seed in (None, before.seed), f"The run was made with seed {before.seed}, not {seed}."
+        )
+        settings = before.without_faults(
             draws=before.draws if draws is None else draws,
             engine=engine or before.engine,
-            processes=processes,
-            ray_address=ray_address or (None if engine else before.ray_address),
-            max_time=max_time,
-            target_ess=target_ess,
+            until=until,
             on_lost_shard=on_lost_shard or before.on_lost_shard,
-            **_AS_THEY_ARE,
+            every=every,
         )
-        settings.check_engine()
-        things = unpacked((folder / _JOB).read_bytes())
-        if model is not None:
-            _check_same_model(model, kept)
-            things["model"] = model
-        stopping = Stopping(max_time, target_ess)
-        shards = _same_shards(folder, kept)
-        made_of = things["model"], things["sampler"], shards
-        run = Run(*made_of, settings, folder, journal, stopping, n_points)
+        settings.engine_options.check()
+        run = _reopened(folder, kept, settings, journal, n_points, model)
         run.replay(reader)
-        journal.append([run_event(run.seconds, "resumed", settings=asdict(settings))])
-        with stopping.on_signals():
+        journal.append([Resumed(run.seconds, settings.as_json())])
+        with run.stopping.on_signals():
             return _finish(run, progress)
 
 
@@ -245,72 +158,83 @@ def check(
     run: str | Path | Result,
     *,
     points: int = N_POINTS,
-    processes: int | None = None,
+    engine: str | EngineOptions | None = None,
     max_time: float | None = None,
 ) -> Verdict:
-    """Hold the merged draws of a run against its posterior, and say whether to trust them.
+    """Check merged draws against the exact posterior density, and say whether to trust them.
 
-    Workers evaluate the log density of their shards at points around the merge. The model that was
-    kept with the run is loaded, which executes its code: check only runs that you trust. The
-    verdict is written to the run's folder, too.
+    Workers evaluate the log density of their shards at points around the merge. The model that is
+    stored with the run is loaded, which executes its code: check only runs that you trust. The
+    verdict is also written to the run's folder.
 
     Parameters
     ----------
     run
-        Its folder, or its result. It must have ended.
+        Folder of the run, or its result. The run must have ended.
     points
-        At which to evaluate the posterior.
-    processes, max_time
-        As for `sample`.
+        Number of points at which to evaluate the posterior.
+    engine
+        As for `sample`; that of the run by default.
+    max_time
+        Seconds after which to stop.
     """
-    require(points >= 1, "points", points, "use some hundreds")
+    require(points >= 1, f"points must be at least 1, not {points}. Use some hundreds.")
     folder = Path(run.run_dir if isinstance(run, Result) else run)
     with Journal.open(folder) as journal, JournalReader(folder) as reader:
         kept = reader.configuration()
-        with Story(folder) as story:
-            story.read()
-        lacking = f"its draws are without the rows of {named_shards(story.excluded)}: resume "
-        lacking += "it, to have them back, and then check"
-        require(not story.excluded, "run", str(folder), lacking)
-        settings = replace(story.settings, processes=processes, **_AS_THEY_ARE)
-        things = unpacked((folder / _JOB).read_bytes())
-        stopping = Stopping(None, None)
-        made_of = things["model"], things["sampler"], _same_shards(folder, kept)
-        checked = Run(*made_of, settings, folder, journal, stopping, points)
+        with History(folder) as history:
+            history.read()
+        require(
+            not history.excluded,
+            f"The draws of {folder} are without the rows of {named_shards(history.excluded)}. "
+            "Resume the run to get them back, and then check it.",
+        )
+        settings = history.settings.without_faults(engine=engine or history.settings.engine)
+        checked = _reopened(folder, kept, replace(settings, until=None), journal, points)
         checked.replay(reader)
-        with stopping.on_signals():
+        with checked.stopping.on_signals():
             return checked.check(max_time)
 
 
 @contextmanager
-def _new_run(
-    model: Model,
-    data: object,
-    sampler: Sampler,
-    settings: Settings,
-    run_dir: str | Path | None,
-    rows: dict[str, Any],
-    n_points: int = 0,
-) -> Iterator[Run]:
-    """A run with all its files, and what becomes of signals while it is there."""
+def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) -> Iterator[Run]:
+    """A run with all its files, which hears signals while it lives."""
     _check_model(model)
-    settings.make_scheme(model.dim)  # what is wrong with it is said before rows are read
-    settings.handicaps()
-    if settings.scheme == "coded":
+    settings.make_scheme(model.dim)  # raises what is wrong with it before rows are read
+    sampler = settings.chosen_sampler
+    if settings.scheme_options.needs_common_randomness:
         check_determinism(sampler)
-    settings.check_engine()
+    settings.engine_options.check()
     things = packed({"model": model, "sampler": sampler})
-    stopping = Stopping(settings.max_time, settings.target_ess)
-    with stopping.on_signals(), _folder(run_dir) as folder:
-        shards = write_shards(data, settings.workers, folder / _SHARDS, seed=settings.seed, **rows)
+    stopping = Stopping(settings.chosen_until)
+    with stopping.on_signals(), _folder(settings.run_dir) as folder:
+        shards = settings.cut.write(data, settings.workers, folder / _SHARDS, settings.seed)
         (folder / _JOB).write_bytes(things)
-        with Journal.create(folder, _configuration(model, sampler, settings, shards)) as journal:
-            journal.append([run_event(0.0, "started")])
+        with Journal.create(folder, _configuration(model, settings, shards)) as journal:
+            journal.append([Started(0.0)])
             yield Run(model, sampler, shards, settings, folder, journal, stopping, n_points)
 
 
+def _reopened(
+    folder: Path,
+    kept: dict[str, Any],
+    settings: Settings,
+    journal: Journal,
+    n_points: int,
+    model: Model | None = None,
+) -> Run:
+    """A run of an earlier sitting, with the model stored with it unless another is given."""
+    things = unpacked((folder / _JOB).read_bytes())
+    if model is not None:
+        _check_same_model(model, kept)
+        things["model"] = model
+    stopping, shards = Stopping(settings.chosen_until), _same_shards(folder, kept)
+    made_of = things["model"], things["sampler"], shards
+    return Run(*made_of, settings, folder, journal, stopping, n_points)
+
+
 def _finish(run: Run, progress: bool | Listener) -> Result:
-    """Go on to the end, and let people watch."""
+    """Run to the end, and show progress."""
     with _watched(progress) as listen:
         for _ in run.steps(listen):
             pass
@@ -331,16 +255,13 @@ def _watched(progress: bool | Listener) -> Iterator[Listener]:
 
 
 def _silence(progress: Progress) -> None:
-    """Nobody watches."""
+    """Show nothing."""
 
 
-def _configuration(
-    model: Model, sampler: Sampler, settings: Settings, shards: ShardSet
-) -> dict[str, Any]:
-    """What is kept in the journal about a run: enough to say what it is, and whether it fits."""
+def _configuration(model: Model, settings: Settings, shards: ShardSet) -> dict[str, Any]:
+    """What the journal holds about a run: enough to say what it is, and whether a model fits."""
     return {
-        "settings": asdict(settings),
-        "sampler": sampler.name,
+        "settings": settings.as_json(),
         "dim": model.dim,
         "names": list(model.names),
         "code": code_print(model),
@@ -355,20 +276,22 @@ def _check_model(model: Model) -> None:
     lacking = [name for name in needed if not hasattr(model, name)]
     require(
         not lacking,
-        "model",
-        type(model).__name__,
-        f"it has no {', '.join(lacking)}: get one from quorate.models",
+        f"{type(model).__name__} is no model: it has no {', '.join(lacking)}. Make one with "
+        "quorate.models.",
     )
 
 
 def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
     _check_model(model)
     names = list(model.names)
-    require(names == kept["names"], "model", names, f"the run has parameters {kept['names']}")
+    require(
+        names == kept["names"],
+        f"The model has parameters {names}, but the run has parameters {kept['names']}.",
+    )
     if code_print(model) != kept["code"]:
         warnings.warn(
-            "the code of the model is not what it was when the run began: draws of both are mixed "
-            "if its density has changed",
+            "The run is being resumed with a model whose code has changed. If its density has "
+            "changed too, the draws mix two posteriors.",
             ChangedModelWarning,
             stacklevel=3,
         )
@@ -378,9 +301,7 @@ def _same_shards(folder: Path, kept: dict[str, Any]) -> ShardSet:
     shards = ShardSet.open(folder / _SHARDS)
     require(
         list(shards.fingerprints) == kept["shards"],
-        "data",
-        str(shards.folder),
-        "the shards are not those that the run began with",
+        f"The shards in {shards.folder} are not those that the run began with.",
     )
     for number in range(len(kept["shards"])):
         shards.shard(number).verify()
@@ -389,7 +310,7 @@ def _same_shards(folder: Path, kept: dict[str, Any]) -> ShardSet:
 
 @contextmanager
 def _folder(run_dir: str | Path | None) -> Iterator[Path]:
-    """The run's folder; one of our own making goes again if a run breaks that was worth nothing."""
+    """The run's folder. A temporary one is removed if the run fails without anything to resume."""
     if run_dir is not None:
         yield Path(run_dir)
         return
@@ -397,7 +318,7 @@ def _folder(run_dir: str | Path | None) -> Iterator[Path]:
     try:
         yield folder
     except (LostShardError, KeyboardInterrupt):
-        raise  # it can be gone on with
+        raise  # the run can be resumed
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -25,7 +25,7 @@ from quorate.models.protocol import Model
 from quorate.protocol.coding.code import CODES
 from quorate.protocol.schemes import SCHEMES
 from quorate.results.result import Result, load_story, load_summary
-from quorate.run.history import Story
+from quorate.run.history import History
 from quorate.run.progress import Listener, json_lines
 from quorate.run.settings import ENGINES
 from quorate.run.stopping import DONE, ENOUGH
@@ -122,7 +122,7 @@ def resume_command(run_dir: Path, as_json: bool, watch: bool, **options: Any) ->
     Executes the model that is kept with the run: resume only runs that you trust.
     """
     if watch:
-        with Story(run_dir):
+        with History(run_dir):
             pass  # what cannot be read is told now
     with _told() as tell:
         with page_beside(run_dir, tell_address) if watch else nullcontext():
@@ -165,8 +165,8 @@ def _tell(result: Result) -> None:
 def summary_command(run_dir: Path) -> None:
     """Print the parameters of a run again, and what happened in it."""
     out.print(summary_table(load_summary(run_dir).items()))
-    if story := load_story(run_dir):
-        out.print(f"Result: {story}", soft_wrap=True, markup=False)
+    if history := load_story(run_dir):
+        out.print(f"Result: {history}", soft_wrap=True, markup=False)
 
 
 def _tail_index(straggle: str | None) -> float | None:

@@ -7,7 +7,7 @@ import click
 
 from quorate.cli.console import err
 from quorate.live.beside import require_extra
-from quorate.run.history import Story
+from quorate.run.history import History
 
 
 def tell_address(address: str) -> None:
@@ -30,7 +30,7 @@ def watch_command(run_dir: Path, port: int) -> None:
     Who has the address can look at the run, and stop it.
     """
     require_extra()
-    with Story(run_dir):
+    with History(run_dir):
         pass  # what cannot be read is told now
     from quorate.live.server import serve
 

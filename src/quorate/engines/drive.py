@@ -41,7 +41,11 @@ class Engine(Protocol):
         """Of the process that a worker lives in; None if it has none on this machine."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End all workers, and leave nothing behind."""
+
+    def __enter__(self) -> "Engine": ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 Record = Callable[[float, list[Command]], None]

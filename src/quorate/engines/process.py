@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, read_frame, write_frame
 from quorate.engines.service import (
     WarningsHeard,
@@ -25,7 +26,7 @@ from quorate.engines.service import (
     setup_frame,
     task_frame,
 )
-from quorate.engines.worker import Handicap, Job
+from quorate.engines.worker import Job
 from quorate.protocol.messages import Evaluate, Event, Task, WorkerLost
 
 _PROGRAM = """

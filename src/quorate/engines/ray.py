@@ -12,12 +12,13 @@ from importlib import import_module
 from typing import Any
 
 from quorate.data.write import ShardSet
+from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.placement import Held, place, placement
 from quorate.engines.ray_cluster import Cluster
 from quorate.engines.ray_host import Host
 from quorate.engines.service import WarningsHeard, environment, event_of, setup_frame, task_frame
-from quorate.engines.worker import Handicap, Job
+from quorate.engines.worker import Job
 from quorate.protocol.messages import Block, Evaluate, Event, Task, Values, WorkerLost
 
 _CALLS = 2  # that an actor has to answer at a time

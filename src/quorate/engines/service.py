@@ -18,9 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from quorate.data.write import ShardSet
+from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, read_frame, write_frame
 from quorate.engines.packing import packed, unpacked
-from quorate.engines.worker import Handicap, Job, ShardSource, Worker
+from quorate.engines.worker import Job, ShardSource, Worker
 from quorate.errors import QuorateWarning, warning_named
 from quorate.numerics.named_arrays import Nested, flattened, part
 from quorate.protocol.messages import (

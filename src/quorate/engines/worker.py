@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
 from quorate.data.write import ShardSet
+from quorate.engines.faults import Handicap
 from quorate.errors import require
 from quorate.models.protocol import Model, Shard
 from quorate.models.subposterior import Target, log_densities
@@ -30,28 +31,6 @@ _FIRST_BLOCK = 8
 _SIDE = "side"  # where what the scheme keeps at the worker is found among a state's arrays
 _COUNTS = ("evaluations", "divergences", "accepted")  # of a chain, in its state
 _Key = tuple[tuple[int, ...], int]  # shards, chain
-
-
-@dataclass(frozen=True)
-class Handicap:
-    """Delays put in on purpose, for demonstrations and tests.
-
-    Every block takes `factor` times as long as it would, and `tail_index`, if given, draws another
-    factor of mean 1 from a Pareto distribution for each block. A worker is dead after
-    `dies_after` blocks, if that is given.
-    """
-
-    factor: float = 1.0
-    tail_index: float | None = None
-    dies_after: int | None = None
-
-    def seconds(self, spent: float, uniform: float) -> float:
-        """How long to wait after a block that took `spent`."""
-        factor = self.factor
-        if self.tail_index is not None:
-            scale = (self.tail_index - 1) / self.tail_index
-            factor *= scale * uniform ** (-1 / self.tail_index)
-        return spent * max(factor - 1.0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,42 @@
 """The journal of a run: one SQLite file that holds every accepted block and every event.
 
-Written before anything counts, read without executing anything. It knows no engine and no report.
+It is written before anything counts, and read without executing anything. It knows no engine and
+no report.
 """
 
-from quorate.journal.reader import JournalReader, Reached
-from quorate.journal.records import (
-    BlockRecord,
-    ChainKey,
-    EventRecord,
-    FitRecord,
-    Record,
-    run_event,
+from quorate.journal.events import (
+    Checked,
+    Event,
+    EventKind,
+    Excluded,
+    Finished,
+    PriorRestored,
+    Resumed,
+    RunEvent,
+    Started,
+    TaskGiven,
+    WorkerEvent,
 )
+from quorate.journal.reader import JournalReader, Reached
+from quorate.journal.records import BlockRecord, ChainKey, Record
 from quorate.journal.writer import Journal
 
 __all__ = [
     "BlockRecord",
     "ChainKey",
-    "EventRecord",
-    "FitRecord",
+    "Checked",
+    "Event",
+    "EventKind",
+    "Excluded",
+    "Finished",
     "Journal",
     "JournalReader",
+    "PriorRestored",
     "Reached",
     "Record",
-    "run_event",
+    "Resumed",
+    "RunEvent",
+    "Started",
+    "TaskGiven",
+    "WorkerEvent",
 ]

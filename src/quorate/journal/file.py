@@ -1,6 +1,6 @@
-"""The SQLite file of a journal: how it is made, opened, told from other files, and locked.
+"""The SQLite file of a journal: how it is created, opened, recognised and locked.
 
-Whatever goes wrong with it is told as a `JournalError`, never as an error of SQLite.
+Whatever goes wrong with it is raised as a `JournalError`, never as an error of SQLite.
 """
 
 import fcntl
@@ -16,7 +16,8 @@ from quorate.journal.records import DamagedRowError, Row, read_row, write_row
 
 NAME = "journal.sqlite"
 LOCK_NAME = "journal.lock"
-SCHEMA = 1
+SCHEMA = 2  # what the tables hold; raised whenever an older quorate could not read them
+_WRITTEN_BY = {1: "0.1"}  # versions of quorate that wrote older schemas
 _APPLICATION = 0x71757261  # "qura", in the header of the file
 _TABLES = {
     "run": "CREATE TABLE run (id INTEGER PRIMARY KEY, header TEXT, crc INTEGER, body BLOB)",
@@ -34,7 +35,7 @@ _WRITER = f"""
     PRAGMA journal_size_limit = {2 * _CHECKPOINT_BYTES};
 """
 _PRIMARY = 0xFF  # of the codes of SQLite: the rest says more
-DAMAGED = ("is damaged", "restore it from a copy, or start the run anew in another folder")
+DAMAGED = ("is damaged", "restore it from a copy, or start a new run in another folder")
 _TROUBLES = {
     sqlite3.SQLITE_NOTADB: ("is not a journal", "name the folder of a run"),
     sqlite3.SQLITE_FULL: (
@@ -43,7 +44,7 @@ _TROUBLES = {
     ),
     sqlite3.SQLITE_IOERR: (
         "cannot be read or written because the disk reports an error or is full",
-        "what was written before is safe as far as the disk is: mend it and resume the run",
+        "what was written before is as safe as the disk: repair it and resume the run",
     ),
     sqlite3.SQLITE_BUSY: ("is locked by another process", "end that process"),
     sqlite3.SQLITE_READONLY: ("cannot be written", "check the permissions of file and folder"),
@@ -54,7 +55,7 @@ _TROUBLES = {
 
 @contextmanager
 def told_clearly(path: Path) -> Iterator[None]:
-    """Tell errors of SQLite and of the operating system as `JournalError`."""
+    """Raise errors of SQLite and of the operating system as `JournalError`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -71,7 +72,7 @@ def told_clearly(path: Path) -> Iterator[None]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of what is done inside, or nothing; what is read, as of one moment."""
+    """Write everything inside or nothing; read as of one moment."""
     connection.execute("BEGIN")
     try:
         yield
@@ -100,16 +101,16 @@ class Lock:
         os.write(self._file, str(os.getpid()).encode())
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         os.close(self._file)
 
 
 def make(folder: Path, configuration: Mapping[str, Any]) -> None:
-    """Make the file, whole or not at all."""
+    """Create the file atomically: after an interruption it is complete or absent."""
     path = folder / NAME
     if path.exists():
         way_out = "resume that run, or choose another folder"
-        raise JournalError(str(path), "is there already", way_out)
+        raise JournalError(str(path), "exists already", way_out)
     partial = folder / f"{NAME}.partial"
     for left_over in (partial, f"{partial}-wal", f"{partial}-shm", f"{path}-wal", f"{path}-shm"):
         Path(left_over).unlink(missing_ok=True)
@@ -134,11 +135,11 @@ def make(folder: Path, configuration: Mapping[str, Any]) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Refuse a journal that is not there, or has nothing in it."""
+    """Refuse a journal that does not exist or is empty."""
     if not path.is_file():
-        raise JournalError(str(path), "is not there", "name the folder of a run")
+        raise JournalError(str(path), "does not exist", "name the folder of a run")
     if not path.stat().st_size:
-        raise JournalError(str(path), "is empty", "the run has no draws: start it anew")
+        raise JournalError(str(path), "is empty", "the run has no draws: start a new one")
 
 
 def connect(folder: Path, *, writable: bool) -> sqlite3.Connection:
@@ -169,9 +170,9 @@ def connect(folder: Path, *, writable: bool) -> sqlite3.Connection:
 
 
 def close_written(connection: sqlite3.Connection) -> None:
-    """Close it with all in the one file: while somebody reads, SQLite would leave the log as it is.
+    """Move the write-ahead log into the file, and close it.
 
-    What cannot be moved now stays in the log, and is as safe there.
+    While another process reads, SQLite leaves the log where it is, and rows are as safe there.
     """
     try:
         with suppress(sqlite3.Error):
@@ -186,10 +187,14 @@ def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> No
     if application != _APPLICATION:
         way_out = "name the folder of a run"
         raise JournalError(str(path), "is an SQLite file of another program", way_out)
+    if version in _WRITTEN_BY:
+        what = f"has schema {version}, which this quorate does not read"
+        raise JournalError(str(path), what, f"open it with quorate {_WRITTEN_BY[version]}")
     if version > SCHEMA:
-        what = f"has schema {version}, and this quorate knows up to {SCHEMA}"
-        raise JournalError(
-            str(path), what, "read it with the quorate that wrote it, or a later one"
+        what = f"has schema {version}, and this quorate reads schema {SCHEMA}"
+        way_out = "open it with the quorate that wrote it, or a later one"
+        raise JournalError(str(path), what, way_out)
+            str(path), what, "open it with the quorate that wrote it, or a later one"
         )
     tables = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
     expected = {name.encode(): sql.encode() for name, sql in (_TABLES | _SQLITE_TABLES).items()}

@@ -1,7 +1,7 @@
-"""Reading a journal: nothing is executed, little is held in memory, and the run may be going on.
+"""Reads a journal: executes nothing, holds little in memory, and works while the run goes on.
 
-A row that is damaged is left out, and so is whatever follows it of the same chain, because the
-draws of a chain must have no gaps: of every chain there is its longest beginning without one.
+A damaged row is left out, and so are the later rows of the same chain, because the draws of a chain
+must have no gaps.
 """
 
 import warnings
@@ -179,8 +179,8 @@ class JournalReader:
             shown.append(f"the last {self.n_lacking}: missing")
         more = f"; and {len(shown) - 5} more" if len(shown) > 5 else ""
         warnings.warn(
-            f"journal {self._path} is damaged; left out were {'; '.join(shown[:5])}{more}. "
-            "What they held is drawn again if the run is resumed",
+            f"The journal {self._path} is damaged. Left out: {'; '.join(shown[:5])}{more}. "
+            "A resumed run draws again what they held",
             JournalWarning,
             stacklevel=3,
         )

@@ -1,13 +1,12 @@
-"""What a journal records, and how a record becomes a row: a JSON header, a CRC-32, raw arrays.
+"""Records of a journal, and the rows they become: a JSON header, a CRC-32 and raw arrays.
 
-The checksum covers where the row stands, its header and its arrays, so that a row that was changed,
-or moved, in any bit is known. Reading one executes nothing.
+The checksum covers the place of the row, its header and its arrays, so it shows any bit that was
+changed and any row that was moved. Reading a row executes nothing.
 """
 
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.errors import require
+from quorate.journal.events import Event, event_fields, event_of
 from quorate.protocol.messages import Block, Task
 
 AnyArray = NDArray[Any]
 _NUMBERS = "biufc"  # kinds of dtype that are nothing but their bytes
 _MAX_BYTES = 900_000_000  # SQLite takes rows of up to 10⁹ bytes
-_TOO_LONG = f"a row of the journal holds less than {_MAX_BYTES:,} bytes: make blocks smaller"
 
 
 class ChainKey(NamedTuple):
-    """Whose draws they are: they come in order and without gaps, from draw 0."""
+    """A chain of draws. They arrive in order and without gaps, from draw 0."""
 
     worker: int
     shards: tuple[int, ...]
@@ -35,9 +34,8 @@ class BlockRecord(NamedTuple):
     """An accepted block.
 
     `payload[i]` belongs to draw `first_draw + i`; `extras` are further arrays that came with it.
-    `state` is written, never read back with the block: those arrays of the state of the chain,
-    as it stands after the block, that have changed since its last block in the journal. All of
-    them, if the journal had no state of the chain.
+    `state` is written, but not read back with the block: the arrays of the chain's state after the
+    block that have changed since its last block in the journal, or all of them for a new chain.
     """
 
     time: float  # seconds since the run was started
@@ -61,38 +59,13 @@ class BlockRecord(NamedTuple):
         return self.first_draw + len(self.payload)
 
     def block(self) -> Block:
-        """What was recorded, as a task of its own."""
+        """The block that was recorded, as a task of its own."""
         n_draws = len(self.payload)
         task = Task(self.worker, self.shards, self.chain, self.first_draw, n_draws)
         return Block(task, self.first_draw, self.payload, self.extras)
 
 
-class FitRecord(NamedTuple):
-    """What warm-up found on a shard."""
-
-    time: float
-    worker: int
-    shard: int
-    arrays: Mapping[str, AnyArray]
-
-
-class EventRecord(NamedTuple):
-    """Something that happened to a worker, or to the run if `worker` is None."""
-
-    time: float
-    what: str
-    worker: int | None = None
-    attempt: int | None = None
-    details: Mapping[str, Any] = {}
-
-
-Record = BlockRecord | FitRecord | EventRecord
-
-
-def run_event(time: float, what: str, **details: Any) -> EventRecord:
-    """The run was started, resumed or finished: noted with the date."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return EventRecord(time, what, details={**details, "date": now})
+Record = BlockRecord | Event
 
 
 # ---------------------------------------------------------------- rows
@@ -118,12 +91,16 @@ def write_row(
     specs, chunks = [], []
     for array in arrays:
         dtype = array.dtype
-        require(dtype.kind in _NUMBERS, "dtype", dtype, "a journal keeps arrays of numbers")
+        require(dtype.kind in _NUMBERS, f"A journal holds arrays of numbers, not of {dtype}.")
         specs.append((dtype.str, array.shape))
         chunks.append(array.tobytes())
     header = _encode([fields, specs]).encode()
     body = b"".join(chunks)
-    require(len(header) + len(body) < _MAX_BYTES, "n_bytes", len(body), _TOO_LONG)
+    require(
+        len(header) + len(body) < _MAX_BYTES,
+        f"A row of {len(body):,} bytes does not fit: a row of the journal holds less than "
+        f"{_MAX_BYTES:,} bytes. Make blocks smaller.",
+    )
     return Row(number, header, _checksum(table, number, header, body), body)
 
 
@@ -158,11 +135,7 @@ def record_row(table: str, number: int, record: Record, state: Mapping[str, int]
             "state": state,
         }
         return write_row(table, number, fields, [payload, *extras.values()])
-    if isinstance(record, FitRecord):
-        fields = {"kind": "fit", **record._asdict()}
-        fields["names"] = list(fields.pop("arrays"))
-        return write_row(table, number, fields, record.arrays.values())
-    return write_row(table, number, {"kind": "event", **record._asdict()})
+    return write_row(table, number, event_fields(record))
 
 
 def dropped_row(table: str, number: int, why: str) -> Row:
@@ -181,9 +154,7 @@ def read_record(table: str, row: Row) -> tuple[Record | None, dict[str, int]]:
             record = BlockRecord(**fields, payload=arrays[0], extras=extras)
             require_whole_numbers(*record.shards, record.worker, record.chain, record.next_draw)
             return record, dict(state)
-        if kind == "fit":
-            return FitRecord(**fields, arrays=dict(zip(names, arrays, strict=True))), {}
-        return (None if kind == "dropped" else EventRecord(**fields)), {}
+        return (None if kind == "dropped" else event_of(kind, fields)), {}
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise DamagedRowError("it is not written as a record is") from error
 

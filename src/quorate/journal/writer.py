@@ -1,14 +1,14 @@
 """The journal: a run on disk, written before anything counts.
 
-One SQLite file, `journal.sqlite`, with a write-ahead log beside it, in the folder of the run, which
-must be on a disk of this machine: SQLite cannot share a log over a network. Tables: `run` (the
-configuration, JSON), `log` (blocks, fits and events in the order in which they came) and `states`
-(the latest arrays of the state of each chain). All have the same columns: a number, a JSON header,
-a CRC-32 and raw bytes. There are no pickles.
+One SQLite file, `journal.sqlite`, with a write-ahead log beside it, in the folder of the run. The
+folder must be on a disk of this machine: SQLite cannot share a log over a network. Tables: `run`
+(the configuration, JSON), `log` (blocks and events in order of arrival) and `states` (the latest
+arrays of the state of each chain). All have the same columns: a number, a JSON header, a CRC-32
+and raw bytes. There are no pickles.
 
-What `append` has returned from survives the death of any process. A power cut may cost what was
-written since the disk was last told to keep it, which is done once a second while records come;
-what is left then is the run as it was a moment before, never a file that cannot be read.
+Once `append` has returned, its records survive the death of any process. A power cut may cost the
+records since the last sync, which happens once a second while records arrive. What is left then is
+the run as it was a moment before, never a file that cannot be read.
 
 >>> journal = Journal.create(folder, {"seed": 1})
 >>> journal.append([BlockRecord(0.2, worker=0, attempt=0, shards=(0,), chain=0, first_draw=0,
@@ -31,34 +31,19 @@ from quorate.journal.records import (
     AnyArray,
     BlockRecord,
     ChainKey,
-    EventRecord,
-    FitRecord,
     Record,
     Row,
     dropped_row,
     record_row,
-    run_event,
     write_row,
 )
-
-__all__ = [
-    "BlockRecord",
-    "ChainKey",
-    "EventRecord",
-    "FitRecord",
-    "Journal",
-    "JournalReader",
-    "Reached",
-    "Record",
-    "run_event",
-]
 
 _SYNC_SECONDS = 1.0
 _PUT_LOG, _PUT_STATE = journal_file.PUT.format("log"), journal_file.PUT.format("states")
 
 
 class Journal:
-    """The writer, one process at a time. Made by `create`, or by `open` to go on with a run."""
+    """The writer, one process at a time. Made by `create`, or by `open` to resume a run."""
 
     def __init__(self, folder: Path, lock: journal_file.Lock) -> None:
         self._path = folder / journal_file.NAME
@@ -84,7 +69,7 @@ class Journal:
 
     @classmethod
     def open(cls, folder: Path) -> "Journal":
-        """The journal of a run to go on with, read through and checked.
+        """The journal of a run to resume, read through and checked.
 
         Rows that are damaged are marked as dropped, with a warning; see `JournalReader`.
         """
@@ -111,7 +96,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Close the file and let others write."""
+        """Close the file and release the lock."""
         try:
             with journal_file.told_clearly(self._path):
                 journal_file.close_written(self._connection)
@@ -146,12 +131,14 @@ class Journal:
         chains: dict[ChainKey, Reached],
         arrays: dict[Place, tuple[dict[str, Any], AnyArray]],
     ) -> dict[str, int]:
-        """Note how far the block brings its chain, and what changes of its state."""
+        """Note how far the block advances its chain, and which arrays of its state change."""
         key, next_draw = block.key, block.next_draw
         reached = chains.get(key) or self._chains.get(key) or Reached(0, {})
         if block.first_draw != reached.next_draw:
-            way_out = f"the next draw of {key} is {reached.next_draw}"
-            raise BadInputError("first_draw", block.first_draw, way_out)
+            raise BadInputError(
+                f"A block begins with draw {block.first_draw}, but the next draw of {key} is "
+                f"{reached.next_draw}."
+            )
         changed = reached.state | dict.fromkeys(block.state, next_draw)
         chains[key] = Reached(next_draw, changed)
         for name, array in block.state.items():
@@ -171,7 +158,7 @@ class Journal:
                 self._last_sync = time.monotonic()
 
     def _catch_up(self, folder: Path) -> None:
-        """Learn how far the run has come, and make good what is damaged."""
+        """Find out how far the run has come, and drop damaged rows."""
         journal_file.check_structure(self._connection, self._path)
         with JournalReader(folder) as reader:
             reader.configuration()

@@ -6,19 +6,19 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.numerics.ess import bulk_ess
-from quorate.run.history import Blocks, Story
+from quorate.run.history import Blocks, History
 
 _MOST_SHOWN = 40
 _MOMENTS = 40  # of the history
 
 
-def parameters(story: Story, blocks: Blocks) -> dict[str, Any]:
+def parameters(history: History, blocks: Blocks) -> dict[str, Any]:
     """`parameters`, how many there are, and the least ESS if the run has to reach one."""
-    draws = story.global_draws()
-    found: dict[str, Any] = {"parameters": [], "n_parameters": story.dim, "ess": None}
-    if len(draws) <= 2 * story.dim + 8:  # too few for weights that mean anything
+    draws = history.global_draws()
+    found: dict[str, Any] = {"parameters": [], "n_parameters": history.dim, "ess": None}
+    if len(draws) <= 2 * history.dim + 8:  # too few for weights that mean anything
         return found
-    if story.settings.target_ess is not None:
+    if history.settings.target_ess is not None:
         found["ess"] = _number(np.min(bulk_ess(draws[None])))
     shown = draws[:, :_MOST_SHOWN]
     ess = bulk_ess(shown[None])
@@ -39,7 +39,7 @@ def parameters(story: Story, blocks: Blocks) -> dict[str, Any]:
             "means": [_number(mean) for mean in history_means[:, i]],
             "errors": [_number(error) for error in history_errors[:, i]],
         }
-        for i, name in enumerate(story.names[:_MOST_SHOWN])
+        for i, name in enumerate(history.names[:_MOST_SHOWN])
     ]
     return found
 

@@ -11,7 +11,7 @@ from quorate.journal import file as journal_file
 from quorate.live.lanes import lanes
 from quorate.live.parameters import parameters
 from quorate.live.writer import can_know_writers, writer
-from quorate.run.history import Blocks, Story
+from quorate.run.history import Blocks, History
 
 _LOOK_EVERY = 0.5  # seconds
 _PAUSES = 9  # as long as a look took: the work is for the workers
@@ -34,7 +34,7 @@ class View:
         self._folder = folder
         self._clock = clock
         self._open = ExitStack()
-        self._story: Story | None = None
+        self._story: History | None = None
         self._last_news = self._next_look = 0.0
         self._shown: dict[str, Any] = {}
 
@@ -55,7 +55,7 @@ class View:
         writing = writer(self._folder)
         try:
             if self._story is None:
-                self._story = self._open.enter_context(Story(self._folder))
+                self._story = self._open.enter_context(History(self._folder))
             known = self._story.seconds
             self._story.read()
         except JournalError as error:
@@ -67,44 +67,44 @@ class View:
             self._last_news = self._clock()
         return self._told(self._story, writing)
 
-    def _told(self, story: Story, writing: int | None) -> dict[str, Any]:
-        settings, blocks = story.settings, story.blocks()
-        running = story.stopped is None and (writing is not None or not can_know_writers())
+    def _told(self, history: History, writing: int | None) -> dict[str, Any]:
+        settings, blocks = history.settings, history.blocks()
+        running = history.stopped is None and (writing is not None or not can_know_writers())
         silence = self._clock() - self._last_news if running else 0.0
-        seconds = story.seconds + silence
+        seconds = history.seconds + silence
         return {
             "status": "running" if running else "ended",
-            "reason": None if running else story.stopped or _NOBODY,
+            "reason": None if running else history.stopped or _NOBODY,
             "can_stop": running and writing is not None,
             "scheme": settings.scheme,
             "redundancy": settings.shards_per_worker,
-            "sampler": str(story.configuration.get("sampler", "")),
+            "sampler": str(history.configuration.get("sampler", "")),
             "seconds": seconds,
-            "draws": story.n_global,
+            "draws": history.n_global,
             "target": settings.draws,
             "target_ess": settings.target_ess,
-            "seconds_left": _seconds_left(story, blocks, seconds) if running else None,
+            "seconds_left": _seconds_left(history, blocks, seconds) if running else None,
             "cells": blocks.cells,
-            "lanes": lanes(story, blocks, seconds),
-            "sittings": [event.time for event in story.events if event.what == "resumed"],
-            "events": _events(story),
-            "dropped": story.n_dropped,
-            **parameters(story, blocks),
+            "lanes": lanes(history, blocks, seconds),
+            "sittings": [event.time for event in history.events if event.what == "resumed"],
+            "events": _events(history),
+            "dropped": history.n_dropped,
+            **parameters(history, blocks),
         }
 
 
-def _seconds_left(story: Story, blocks: Blocks, seconds: float) -> float | None:
+def _seconds_left(history: History, blocks: Blocks, seconds: float) -> float | None:
     """Until the last draw, at the speed of this sitting."""
     times, counts = blocks.releases
-    began = max((event.time for event in story.events if event.what == "resumed"), default=0.0)
+    began = max((event.time for event in history.events if event.what == "resumed"), default=0.0)
     times, counts = times[times >= began], counts[times >= began]
     if len(times) < 2 or seconds <= times[0]:
         return None
     speed = (counts[-1] - counts[0]) / (seconds - times[0])
-    return float((story.settings.draws - counts[-1]) / speed)
+    return float((history.settings.draws - counts[-1]) / speed)
 
 
-def _events(story: Story) -> list[dict[str, Any]]:
+def _events(history: History) -> list[dict[str, Any]]:
     """What happened last, in words, the latest first."""
     return [
         {
@@ -113,7 +113,7 @@ def _events(story: Story) -> list[dict[str, Any]]:
             "what": event.what,
             "text": _first_line(event.details.get("text", "") or event.details.get("reason", "")),
         }
-        for event in story.events[-_MOST_EVENTS:][::-1]
+        for event in history.events[-_MOST_EVENTS:][::-1]
     ]
 
 

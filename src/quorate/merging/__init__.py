@@ -8,6 +8,7 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any
 
+from quorate._registry import Registry
 from quorate.errors import require
 from quorate.merging.combined import Combined
 from quorate.merging.consensus import consensus
@@ -18,18 +19,23 @@ from quorate.merging.shard_draws import ShardDraws
 from quorate.merging.swiss import swiss
 from quorate.merging.weierstrass import weierstrass
 
-RULES: dict[str, Callable[..., Combined]] = {
-    "consensus": consensus,
-    "gaussian": gaussian,
-    "swiss": swiss,
-    "semiparametric": semiparametric,
-    "weierstrass": weierstrass,
-}
+Rule = Callable[..., Combined]
+RULES: Registry[Rule] = Registry(
+    "rule",
+    "quorate.rules",
+    {
+        "consensus": consensus,
+        "gaussian": gaussian,
+        "swiss": swiss,
+        "semiparametric": semiparametric,
+        "weierstrass": weierstrass,
+    },
+)
 
 
 def combine(
     subposterior_draws: Sequence[Any],
-    rule: str = "consensus",
+    rule: str | Rule = "consensus",
     *,
     seed: int = 1,
     variables: Sequence[str] | None = None,
@@ -48,7 +54,8 @@ def combine(
         For each shard an array (n_s, d), or an xarray Dataset, DataTree or InferenceData with a
         group `posterior`, whose chains are put one after the other.
     rule
-        One of `consensus`, `gaussian`, `swiss`, `semiparametric`, `weierstrass`.
+        One of `consensus`, `gaussian`, `swiss`, `semiparametric`, `weierstrass`; or a function of
+        `ShardDraws`, a seed and options that returns `Combined`.
     seed
         Of all that is random.
     variables
@@ -57,22 +64,24 @@ def combine(
         Of the rule: `weights` of consensus, `n_draws` of gaussian, semiparametric and weierstrass,
         `bandwidth` of the last two.
     """
-    require(rule in RULES, "rule", rule, f"choose one of {', '.join(RULES)}")
-    _check_options(rule, seed, options)
+    function = RULES[rule] if isinstance(rule, str) else rule
+    _check_options(function, seed, options)
     given, layout = list(subposterior_draws), None
     if given and has_names(given[0]):
         given, layout = named_draws(given, variables)
     else:
         require(variables is None, "variables", variables, "arrays have no names: give columns")
     shards = ShardDraws.of(given, layout.names if layout else None)
-    return replace(RULES[rule](shards, seed=seed, **options), layout=layout)
+    return replace(function(shards, seed=seed, **options), layout=layout)
 
 
-def _check_options(rule: str, seed: int, options: dict[str, Any]) -> None:
-    known = [name for name in signature(RULES[rule]).parameters if name not in ("draws", "seed")]
-    for name in options:
-        way_out = f"{rule} knows {', '.join(known) or 'no options'}"
-        require(name in known, "option", name, way_out)
-    require(seed >= 0, "seed", seed, "give a whole number, 0 or more")
+def _check_options(rule: Rule, seed: int, options: dict[str, Any]) -> None:
+    known = [name for name in signature(rule).parameters if name not in ("draws", "seed")]
+    unknown = [name for name in options if name not in known]
+    require(
+        not unknown,
+        f"The rule has no option {' or '.join(unknown)}. It has {', '.join(known) or 'none'}.",
+    )
+    require(seed >= 0, f"seed must be 0 or more, not {seed}.")
     n_draws = options.get("n_draws")
-    require(n_draws is None or n_draws > 1, "n_draws", n_draws, "give 2 or more")
+    require(n_draws is None or n_draws > 1, f"n_draws must be at least 2, not {n_draws}.")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from quorate._types import Array
-from quorate.numerics.ess import mean_ess, split_rhat
+from quorate.numerics.ess import bulk_ess, mean_ess, split_rhat
 
 _MOSTLY = 0.5  # of a function's variance, that a line may leave unexplained
 
@@ -44,6 +44,23 @@ def merged_ess(weights: Array, shard_draws: Sequence[Array]) -> Array:
     """
     variances, ess = _parts(weights, shard_draws)
     return np.asarray(variances.sum(axis=0) / (variances / ess).sum(axis=0))
+
+
+def fewest_draws(dim: int) -> int:
+    """Global draws below which weights, and so an ESS, mean nothing."""
+    return 2 * dim + 8
+
+
+def effective_draws(draws: Array, weights: Array | None, shard_draws: Sequence[Array]) -> Array:
+    """Effective number of draws of every unconstrained coordinate, shape (d,).
+
+    That of `merged_ess` where weights are known; else that of the global draws as one chain. NaN
+    where there are too few draws.
+    """
+    dim = draws.shape[-1]
+    if len(draws) <= fewest_draws(dim):
+        return np.full(dim, np.nan)
+    return bulk_ess(draws[None]) if weights is None else merged_ess(weights, shard_draws)
 
 
 def ess_and_rhat(

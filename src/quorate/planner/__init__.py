@@ -15,7 +15,7 @@ from quorate.planner.options import Grid, Option, best, compared, front
 from quorate.planner.words import assumed, explained, seen
 from quorate.protocol.schemes import SCHEMES
 from quorate.results.result import load_summary
-from quorate.run.history import Story
+from quorate.run.history import History
 
 _DRAWS = 1000
 _WORKERS = 8
@@ -176,18 +176,18 @@ class _Basis(NamedTuple):
 
 
 def _by_run(folder: Path, asked: _Asked) -> _Basis:
-    taken, story = measured(folder)
+    taken, history = measured(folder)
     n_workers = taken.n_workers
     work = Work(
         taken,
         n_workers,
-        asked.n_draws(story.settings.draws, _ess_per_draw(story, folder)),
+        asked.n_draws(history.settings.draws, _ess_per_draw(history, folder)),
         taken.block,
         warm_up=taken.warm_up,
         start=taken.start,
         seed=asked.seed,
     )
-    return _Basis(work, sorted({-(-n_workers // 2), n_workers}), story.dim, seen(taken))
+    return _Basis(work, sorted({-(-n_workers // 2), n_workers}), history.dim, seen(taken))
 
 
 def _by_model(
@@ -198,12 +198,12 @@ def _by_model(
     return _Basis(work, [n_workers], 1, assumed(latency, slow, dead, n_workers))
 
 
-def _ess_per_draw(story: Story, folder: Path) -> float:
+def _ess_per_draw(history: History, folder: Path) -> float:
     """By the parameter that has the fewest effective draws; 1 if the run has no summary."""
-    if not (folder / "summary.json").is_file() or not story.n_global:
+    if not (folder / "summary.json").is_file() or not history.n_global:
         return 1.0
     fewest = min((row["ess"] for row in load_summary(folder).values()), default=0.0)
-    return min(1.0, fewest / story.n_global) or 1.0
+    return min(1.0, fewest / history.n_global) or 1.0
 
 
 def _command(choice: Option, n_draws: int, target_ess: float | None) -> str:

@@ -20,7 +20,7 @@ from quorate._types import Array, IntArray
 from quorate.engines.latency import uniforms
 from quorate.errors import require
 from quorate.numerics.streams import Purpose, Streams
-from quorate.run.history import Blocks, Story
+from quorate.run.history import Blocks, History
 
 _TAIL_SHARE = 0.2  # of a worker's factors, from which the tail index is estimated
 _FEWEST_IN_TAIL = 10
@@ -205,37 +205,37 @@ def with_longer(
     return values, weights
 
 
-def measured(folder: Path) -> tuple[Measured, Story]:
+def measured(folder: Path) -> tuple[Measured, History]:
     """What the journal of a run tells of its times, and the journal read through."""
-    with Story(folder) as story:
-        story.read()
+    with History(folder) as history:
+        history.read()
     way_out = "there must be a block after warm-up to plan from: let the run go on for longer"
-    require(bool(np.any(story.blocks().first_draws > 0)), "run", str(folder), way_out)
-    return taken(story), story
+    require(bool(np.any(history.blocks().first_draws > 0)), "run", str(folder), way_out)
+    return taken(history), history
 
 
-def taken(story: Story) -> Measured:
-    """What a story that has been read tells of times."""
-    blocks = story.blocks()
+def taken(history: History) -> Measured:
+    """What a history that has been read tells of times."""
+    blocks = history.blocks()
     is_first = blocks.first_draws == 0
     warm, colds = blocks.chosen(~is_first), blocks.chosen(is_first)
     n_draws = warm.n_draws * warm.n_shards
     # What a worker was away for, being restarted, belongs to the block that came next.
     seconds = np.maximum(blocks.ends - blocks.begins + blocks.outages, _AT_ONCE)
     per_draw, cold_seconds = seconds[~is_first] / n_draws, seconds[is_first]
-    levels = _levels(per_draw, warm, story.n_workers)
+    levels = _levels(per_draw, warm, history.n_workers)
     factors = per_draw / levels[warm.workers]
     order = np.argsort(factors)
     worth = cold_seconds / (colds.n_shards * levels[colds.workers])  # draws of each shard
     warm_up = np.median(worth - colds.n_draws)
     heard = sorted(set(blocks.workers.tolist()))
-    silent = [k for k in range(story.n_workers) if k not in heard]
+    silent = [k for k in range(history.n_workers) if k not in heard]
     start = float(np.median([blocks.of(k).begins[0] for k in heard]))
-    gone = story.gone()
-    begun = _begun(story, warm, levels)
+    gone = history.gone()
+    begun = _begun(history, warm, levels)
     for worker in set(silent) - set(gone):
-        levels[worker] *= max(1.0, (story.seconds - start) / float(np.median(cold_seconds)))
-    deaths = np.array([gone.get(worker, np.inf) for worker in range(story.n_workers)])
+        levels[worker] *= max(1.0, (history.seconds - start) / float(np.median(cold_seconds)))
+    deaths = np.array([gone.get(worker, np.inf) for worker in range(history.n_workers)])
     return Measured(
         levels=levels,
         deaths=deaths,
@@ -250,12 +250,12 @@ def taken(story: Story) -> Measured:
     )
 
 
-def _begun(story: Story, warm: Blocks, levels: Array) -> Begun:
+def _begun(history: History, warm: Blocks, levels: Array) -> Begun:
     """Blocks under way are taken to be as large as those of the same worker usually were."""
     n_draws = warm.n_draws * warm.n_shards
     listed = [
         (seconds / (size * levels[worker]), size / n_draws.sum(), worker)
-        for worker, seconds in story.under_way().items()
+        for worker, seconds in history.under_way().items()
         if (sizes := n_draws[warm.workers == worker]).size and (size := np.median(sizes))
     ]
     factors, shares, workers = np.array(listed, dtype=np.float64).reshape(-1, 3).T

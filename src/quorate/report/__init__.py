@@ -9,14 +9,14 @@ from quorate.report import making_sections, posterior_sections, run_sections, ve
 from quorate.report.evidence import Evidence, gathered
 from quorate.report.markup import Html, element, joined, text
 from quorate.report.svg import Pictures
-from quorate.run.history import Story
+from quorate.run.history import History
 
 
 def report(folder: Path) -> str:
     """The page for the run in `folder`, finished or not. Nothing of the run is executed."""
-    with Story(folder) as story:
-        story.read()
-        return _page(gathered(story, folder))
+    with History(folder) as history:
+        history.read()
+        return _page(gathered(history, folder))
 
 
 def write_report(folder: Path, path: Path) -> None:
@@ -36,7 +36,7 @@ def _page(evidence: Evidence) -> str:
         title=text(f"quorate report: {name}"),
         style=(files / "style.css").read_text("utf-8"),
         name=element("bdi", name),
-        ran=text(run_sections.ran(evidence.story)),
+        ran=text(run_sections.ran(evidence.history)),
         content=_sections(evidence, Pictures()),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.run.history import Blocks, Story
+from quorate.run.history import Blocks, History
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +51,10 @@ class Pace:
         return np.asarray(np.where(n_draws <= had, measured, beyond))
 
 
-def paces(story: Story) -> list[Pace]:
+def paces(history: History) -> list[Pace]:
     """Of every worker."""
-    blocks, gone = story.blocks(), story.gone()
-    return [Pace.of(blocks.of(k), goes_on=k not in gone) for k in range(story.n_workers)]
+    blocks, gone = history.blocks(), history.gone()
+    return [Pace.of(blocks.of(k), goes_on=k not in gone) for k in range(history.n_workers)]
 
 
 def cmc_releases(workers: list[Pace], n_draws: IntArray) -> Array:

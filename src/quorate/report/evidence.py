@@ -16,7 +16,7 @@ from quorate.results.densities import Densities
 from quorate.results.marginals import FEWEST, made_marginals, n_panels
 from quorate.results.result import DENSITIES, load_summary
 from quorate.results.summary import summary_row
-from quorate.run.history import Blocks, Story
+from quorate.run.history import Blocks, History
 
 COLUMNS = {"mean": "mean", "sd": "sd", "3%": "3 %", "97%": "97 %", "ess": "ESS", "mcse": "MCSE"}
 _VERDICT = "verdict.json"
@@ -33,7 +33,7 @@ class Evidence:
     ----------
     folder
         Where it lies.
-    story
+    history
         Its journal, read through.
     saved
         The summary that the run wrote at its end, on the natural scale; None if it has none.
@@ -44,7 +44,7 @@ class Evidence:
     """
 
     folder: Path
-    story: Story
+    history: History
     saved: Rows | None
     verdict: dict[str, Any] | str | None
     saved_densities: Densities | None = None
@@ -60,48 +60,48 @@ class Evidence:
         draws = self.merged
         if len(draws) < FEWEST:
             return {}
-        columns = zip(self.story.names, draws.T, strict=True)
+        columns = zip(self.history.names, draws.T, strict=True)
         return {name: summary_row(column) for name, column in columns}
 
     @cached_property
     def merged(self) -> Array:
         """Global draws, unconstrained."""
-        return self.story.global_draws()
+        return self.history.global_draws()
 
     @cached_property
     def shards(self) -> list[Array]:
         """Draws of each shard, unconstrained."""
-        return self.story.shard_draws()
+        return self.history.shard_draws()
 
     @cached_property
     def densities(self) -> Densities:
         """What is shown of each parameter: as saved, or else of the unconstrained draws."""
         if self.saved_densities is not None:
             return self.saved_densities
-        story = self.story
-        left = [shard for shard in range(story.n_workers) if shard not in story.excluded]
-        shards = left if story.sends_draws else []
-        columns = zip(story.names, self.merged.T, strict=True)
+        history = self.history
+        left = [shard for shard in range(history.n_workers) if shard not in history.excluded]
+        shards = left if history.sends_draws else []
+        columns = zip(history.names, self.merged.T, strict=True)
         scalars = list(columns) if len(self.merged) >= FEWEST else []
         shown = scalars[: n_panels(len(shards))]
-        by_name = (dict(zip(story.names, self.shards[s].T, strict=True)) for s in shards)
+        by_name = (dict(zip(history.names, self.shards[s].T, strict=True)) for s in shards)
         made = made_marginals(shown, by_name)
         return Densities(made, shards, len(scalars) - len(shown)).thinned()
 
     @cached_property
     def blocks(self) -> Blocks:
         """All of them."""
-        return self.story.blocks()
+        return self.history.blocks()
 
     @cached_property
     def paces(self) -> list[Pace]:
         """Workers under CMC."""
-        return paces(self.story)
+        return paces(self.history)
 
     @cached_property
     def counts(self) -> IntArray:
         """Numbers of global draws from 1 to all of them, few enough to draw a line through."""
-        n = self.story.n_global
+        n = self.history.n_global
         return np.unique(np.linspace(1, max(n, 1), _MOST_POINTS).round().astype(np.int64))
 
     def release_times(self, counts: IntArray) -> Array:
@@ -127,15 +127,15 @@ class Evidence:
         return np.asarray(expected), np.asarray(seen)
 
 
-def gathered(story: Story, folder: Path) -> Evidence:
-    """All that is known of a run whose story has been read.
+def gathered(history: History, folder: Path) -> Evidence:
+    """All that is known of a run whose history has been read.
 
     A summary counts only if the run has ended: one under way may have one of an earlier sitting.
     """
-    there = (folder / "summary.json").is_file() and story.stopped is not None
+    there = (folder / "summary.json").is_file() and history.stopped is not None
     saved = _saved(folder) if there else None
     densities = _densities(folder / DENSITIES) if saved else None
-    return Evidence(folder, story, saved or None, _verdict(folder / _VERDICT), densities)
+    return Evidence(folder, history, saved or None, _verdict(folder / _VERDICT), densities)
 
 
 def _saved(folder: Path) -> Rows:

@@ -9,18 +9,18 @@ from quorate.report.markup import Html, bullet_list, code, element, joined
 
 def configuration(evidence: Evidence) -> Html:
     """All that was asked for."""
-    story = evidence.story
-    kept = story.configuration
+    history = evidence.history
+    kept = history.configuration
     rows = list(map(int, kept.get("rows", [])))
     about: dict[str, object] = {
         "folder": evidence.folder,
         "sampler": kept.get("sampler", "unknown"),
-        "unconstrained dimensions": story.dim,
-        **{name: value for name, value in vars(story.settings).items() if value is not None},
+        "unconstrained dimensions": history.dim,
+        **{name: value for name, value in vars(history.settings).items() if value is not None},
     }
     if rows:
         about["rows"] = f"{sum(rows):,}, {min(rows):,} to {max(rows):,} in a shard"
-    for event in story.events:
+    for event in history.events:
         if event.what != "prior" and "date" in event.details:
             about[f"{event.what} at"] = event.details["date"]
     return _pairs({name.replace("_", " "): value for name, value in about.items()})
@@ -28,7 +28,7 @@ def configuration(evidence: Evidence) -> Html:
 
 def versions(evidence: Evidence) -> Html:
     """Of what made the draws, and of what made this."""
-    kept = evidence.story.configuration.get("versions", {})
+    kept = evidence.history.configuration.get("versions", {})
     return _pairs({**kept, "this report": f"quorate {version('quorate')}"})
 
 

@@ -24,7 +24,7 @@ def answer(evidence: Evidence) -> Html:
     rows = evidence.rows
     lines = [[element("bdi", name), *_cells(row)] for name, row in islice(rows.items(), _MOST_ROWS)]
     more = len(rows) - len(lines)
-    parts = [_left_out(evidence)] if evidence.story.excluded else []
+    parts = [_left_out(evidence)] if evidence.history.excluded else []
     parts += [element("p", line, class_="warning") for line in _warnings(evidence)]
     head = ["parameter", *COLUMNS.values()]
     parts.append(table(head, lines, "stacked") if lines else note(NONE_YET))
@@ -35,17 +35,17 @@ def answer(evidence: Evidence) -> Html:
 
 def _left_out(evidence: Evidence) -> Html:
     """What the draws are of, where rows have no part in them."""
-    story = evidence.story
-    n_out, n_shards = len(story.excluded), story.n_workers
-    rows = list(map(int, story.configuration.get("rows", [])))
+    history = evidence.history
+    n_out, n_shards = len(history.excluded), history.n_workers
+    rows = list(map(int, history.configuration.get("rows", [])))
     given = f"the rows of the other {n_shards - n_out} shards"
     if len(rows) == n_shards:
-        n_lost = sum(rows[shard] for shard in story.excluded)
+        n_lost = sum(rows[shard] for shard in history.excluded)
         given = f"the other {sum(rows) - n_lost:,} of {sum(rows):,} rows"
     share, rest = f"{n_out}/{n_shards}", f"{n_shards - n_out}/{n_shards}"
-    if evidence.saved is not None and story.prior_restored:
+    if evidence.saved is not None and history.prior_restored:
         prior = f"The prior is whole: the {share} of it that went with them was put back."
-    elif story.prior_restored is False:
+    elif history.prior_restored is False:
         prior = (
             f"The {share} of the prior that went with them could not be put back, since it is flat "
             f"or cannot be drawn from: what is left of the prior p is p to the power of {rest}."
@@ -57,7 +57,7 @@ def _left_out(evidence: Evidence) -> Html:
         )
     return element(
         "p",
-        element("strong", f"Without the rows of {named_shards(story.excluded)}. "),
+        element("strong", f"Without the rows of {named_shards(history.excluded)}. "),
         f"Nobody was left who held them. All numbers are of the posterior given {given}, not of "
         f"that given all. {prior} To have them back: ",
         code(f"quorate resume {evidence.folder}"),
@@ -66,18 +66,18 @@ def _left_out(evidence: Evidence) -> Html:
 
 
 def _warnings(evidence: Evidence) -> list[str]:
-    story, told = evidence.story, []
-    if story.stopped is None:
+    history, told = evidence.history, []
+    if history.stopped is None:
         told.append("The run was going on, or had been killed, when this was written.")
     if evidence.saved is None:
         told.append(
             "The run has saved no draws on the natural scale. What is shown is merged from its "
             "journal, in the unconstrained space in which draws are combined."
         )
-    if story.gone():
-        told.append(f"Lost, and not back at the end: {named_workers(story.gone())}.")
-    if story.n_dropped:
-        told.append(f"{story.n_dropped:,} damaged rows of the journal were left out.")
+    if history.gone():
+        told.append(f"Lost, and not back at the end: {named_workers(history.gone())}.")
+    if history.n_dropped:
+        told.append(f"{history.n_dropped:,} damaged rows of the journal were left out.")
     return told
 
 
@@ -100,13 +100,13 @@ def _decimals(value: float, digits: int) -> int:
 
 def marginals(evidence: Evidence, pictures: Pictures) -> Html:
     """A small picture for each scalar."""
-    story, found = evidence.story, evidence.densities
+    history, found = evidence.history, evidence.densities
     if not found.marginals:
         return note(NONE_YET)
     panels = [_panel(pictures, shown, found.shards) for shown in found.marginals]
     saved = evidence.saved_densities is not None
     scale = "On the natural scale" if saved else "In the space in which draws are combined"
-    if story.sends_draws:
+    if history.sends_draws:
         told = (
             "each shard in its colour, the merge in a thick line. A shard that lies apart from the "
             "others deserves a look at its rows."
@@ -120,7 +120,7 @@ def marginals(evidence: Evidence, pictures: Pictures) -> Html:
         [
             note(f"{scale}: {told}"),
             element("div", *panels, class_="panels"),
-            legend(found.shards) if story.sends_draws else "",
+            legend(found.shards) if history.sends_draws else "",
             note(f"… and {found.n_more:,} more.") if found.n_more else "",
         ]
     )

@@ -10,7 +10,7 @@ from quorate._types import Array
 from quorate.report.counterfactual import cmc_releases
 from quorate.report.evidence import Evidence
 from quorate.report.svg import ACCENT, BAD, FAINT, INK, MUTED, PAPER, canvas, drawing, shard_colour
-from quorate.run.history import FAULTS, Blocks, Story
+from quorate.run.history import FAULTS, Blocks, History
 
 _COLUMNS = 1400  # pixels of the lanes: however many blocks there are, the picture stays small
 _LANE, _GAP = 10, 2  # pixels of a lane, and of what is between two
@@ -43,9 +43,9 @@ def lanes(blocks: Blocks, n_workers: int, seconds: float) -> Array:
     return image.reshape(-1, _COLUMNS, 4)
 
 
-def timeline(story: Story, blocks: Blocks) -> Figure:
+def timeline(history: History, blocks: Blocks) -> Figure:
     """The lanes, and what happened to workers."""
-    n, seconds = story.n_workers, max(story.seconds, 1e-9)
+    n, seconds = history.n_workers, max(history.seconds, 1e-9)
     lane = 24.0 if n <= 12 else max(14.0, 24.0 * 12 / n) if n <= 40 else max(3.0, 560 / n)
     with drawing():
         figure = canvas(900, n * lane + 50)
@@ -53,9 +53,9 @@ def timeline(story: Story, blocks: Blocks) -> Figure:
         image = (lanes(blocks, n, seconds) * 255).round().astype(np.uint8)
         extent = (0.0, seconds, n - 0.5, -0.5)
         axes.imshow(image, extent=extent, aspect="auto", interpolation="none")
-        for worker, start, stop in _lives(story):
+        for worker, start, stop in _lives(history):
             axes.hlines(worker, start, stop, color=FAINT, linewidth=1.0, zorder=0.5)
-        _marks(axes, story)
+        _marks(axes, history)
         every = 1 if lane >= 14 else int(np.ceil(14 / lane))
         places = range(0, n, every)
         axes.set_yticks(places, [f"worker {k}" for k in places])
@@ -66,23 +66,23 @@ def timeline(story: Story, blocks: Blocks) -> Figure:
     return figure
 
 
-def _lives(story: Story) -> list[tuple[int, float, float]]:
+def _lives(history: History) -> list[tuple[int, float, float]]:
     """Workers, and from when to when they were there; longer than their blocks tell."""
-    since = dict.fromkeys(range(story.n_workers), 0.0)
+    since = dict.fromkeys(range(history.n_workers), 0.0)
     lives = []
-    for event in story.events:
+    for event in history.events:
         worker = event.worker
         if worker is not None and event.what in FAULTS and worker in since:
             lives.append((worker, since.pop(worker), event.time))
         elif worker is not None and event.what == "restarted":
             since.setdefault(worker, event.time)
         elif event.what == "resumed":
-            since |= {k: event.time for k in range(story.n_workers) if k not in since}
-    return lives + [(worker, start, story.seconds) for worker, start in since.items()]
+            since |= {k: event.time for k in range(history.n_workers) if k not in since}
+    return lives + [(worker, start, history.seconds) for worker, start in since.items()]
 
 
-def _marks(axes: Axes, story: Story) -> None:
-    shown = [event for event in story.events if event.what != "started"][:_MOST_MARKS]
+def _marks(axes: Axes, history: History) -> None:
+    shown = [event for event in history.events if event.what != "started"][:_MOST_MARKS]
     for event in shown:
         if event.worker is None:
             if event.what in _LINES:

@@ -21,41 +21,41 @@ from quorate.report.markup import (
 from quorate.report.posterior_sections import NONE_YET
 from quorate.report.svg import Pictures, legend
 from quorate.results.marginals import FEWEST
-from quorate.run.history import Story
+from quorate.run.history import History
 
 _MOST_EVENTS, _MOST_WAITING = 60, 40
 
 
-def ran(story: Story) -> str:
+def ran(history: History) -> str:
     """The run in one sentence."""
-    settings = story.settings
-    lacking = f", WITHOUT THE ROWS OF {named_shards(story.excluded).upper()}"
+    settings = history.settings
+    lacking = f", WITHOUT THE ROWS OF {named_shards(history.excluded).upper()}"
     return (
-        f"{story.n_global:,} of {settings.draws:,} global draws by {settings.scheme} on "
+        f"{history.n_global:,} of {settings.draws:,} global draws by {settings.scheme} on "
         f"{settings.workers} workers (redundancy {settings.shards_per_worker}) in "
-        f"{seconds(story.seconds)}: {story.stopped or 'not finished'}"
-        f"{lacking if story.excluded else ''}"
+        f"{seconds(history.seconds)}: {history.stopped or 'not finished'}"
+        f"{lacking if history.excluded else ''}"
     )
 
 
 def timeline(evidence: Evidence, pictures: Pictures) -> Html:
     """A lane for each worker."""
-    story, blocks = evidence.story, evidence.blocks
+    history, blocks = evidence.history, evidence.blocks
     if not len(blocks):
         return note("No block has arrived yet.")
-    picture = pictures.svg(run_plots.timeline(story, blocks), "timeline of all workers", "lanes")
+    picture = pictures.svg(run_plots.timeline(history, blocks), "timeline of all workers", "lanes")
     caption = element(
         "figcaption",
         "Blocks in the colours of their shards, one above the other. ×: lost, failed, silent or "
         "refused; ▷: started again; □: given up; dashed line: the run was resumed",
-        "; dotted line: shards were left out." if story.excluded else ".",
+        "; dotted line: shards were left out." if history.excluded else ".",
     )
     figure = element("figure", element("div", picture, class_="scroll"), caption)
-    return joined([figure, legend(range(story.n_workers), story.excluded), _events(story)])
+    return joined([figure, legend(range(history.n_workers), history.excluded), _events(history)])
 
 
-def _events(story: Story) -> Html:
-    told = [e for e in story.events if e.worker is not None or e.what == "excluded"]
+def _events(history: History) -> Html:
+    told = [e for e in history.events if e.worker is not None or e.what == "excluded"]
     if not told:
         return note("Nothing happened to any worker.")
     lines = [
@@ -82,7 +82,7 @@ def _first_line(told: object) -> str:
 
 def progress(evidence: Evidence, pictures: Pictures) -> Html:
     """L(t) and errors."""
-    if not evidence.story.n_global or len(evidence.merged) < FEWEST:
+    if not evidence.history.n_global or len(evidence.merged) < FEWEST:
         return note(NONE_YET)
     draws = pictures.figure(
         run_plots.draws_against_time(evidence),
@@ -102,8 +102,8 @@ def progress(evidence: Evidence, pictures: Pictures) -> Html:
 
 def waiting(evidence: Evidence, pictures: Pictures) -> Html:
     """CMC in virtual time."""
-    story, took = evidence.story, evidence.blocks.releasing_time
-    n_draws, gone = story.n_global, story.gone()
+    history, took = evidence.history, evidence.blocks.releasing_time
+    n_draws, gone = history.n_global, history.gone()
     if not n_draws:
         return note(NONE_YET)
     times = np.array([pace.when(np.array([n_draws]))[0] for pace in evidence.paces])
@@ -150,13 +150,13 @@ def _waiting_table(evidence: Evidence, times: Array, reasons: list[str]) -> Html
 
 def bandwidth(evidence: Evidence) -> Html:
     """What was sent."""
-    blocks, story = evidence.blocks, evidence.story
+    blocks, history = evidence.blocks, evidence.history
     n_bytes, n_floats = int(blocks.n_bytes.sum()), int(blocks.n_floats.sum())
     rows = [["in all", f"{n_bytes:,}", f"{n_floats:,}"]]
-    if story.n_global:
-        each = [f"{total / story.n_global:,.1f}" for total in (n_bytes, n_floats)]
+    if history.n_global:
+        each = [f"{total / history.n_global:,.1f}" for total in (n_bytes, n_floats)]
         rows.append(["for each global draw", *each])
-    least = story.n_workers * story.dim
+    least = history.n_workers * history.dim
     rows.append(["plain CMC, for each global draw", f"{8 * least:,}", f"{least:,}"])
     what = note(
         "Of what blocks hold, without headers, and without the states of chains that travel with "

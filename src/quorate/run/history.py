@@ -1,11 +1,11 @@
-"""The story of a run, as its journal tells it: who sent what when, and what became of whom.
+"""The history of a run, read from its journal: blocks, events, and who is gone.
 
-Reading it executes nothing: the model that is kept with the run is not opened. Draws are therefore
-those of the unconstrained space in which they are merged.
+Reading it executes nothing: the model that is stored with the run is not opened. Draws are
+therefore in the unconstrained space in which they are merged.
 
->>> with Story(folder) as story:
-...     story.read()
-...     blocks, seconds = story.blocks(), story.seconds
+>>> with History(folder) as history:
+...     history.read()
+...     blocks, seconds = history.blocks(), history.seconds
 """
 
 from collections.abc import Collection
@@ -18,14 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
-from quorate.errors import BadInputError, SingularCovarianceError
-from quorate.journal import BlockRecord, ChainKey, EventRecord, JournalReader
-from quorate.protocol.ledger import Ledger
+from quorate.errors import SingularCovarianceError
+from quorate.journal import (
+    BlockRecord,
+    ChainKey,
+    Checked,
+    Event,
+    Excluded,
+    Finished,
+    JournalReader,
+    PriorRestored,
+    Resumed,
+    RunEvent,
+    Started,
+    TaskGiven,
+    WorkerEvent,
+)
 from quorate.run.settings import Settings
-
-FAULTS = ("lost", "failed", "silent", "refused", "retired")  # events that take a worker away
-_RUN = ("started", "resumed", "finished")
-_AFTERWARDS = ("checked", "prior")  # when the draws are there
+from quorate.run.view import View
 
 
 class _Row(NamedTuple):
@@ -45,7 +55,7 @@ class _Row(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """A task: its draws, and when it was given."""
+    """The draws of a task, and when it was given."""
 
     first: int
     end: int
@@ -54,25 +64,25 @@ class _Given(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """All blocks in the order in which they came: one entry of every array for each.
+    """All blocks in order of arrival: every array has one entry for each.
 
     Parameters
     ----------
     cells
         Sets of shards that blocks are made of, in the order in which they were first seen.
     begins, ends
-        When its worker could begin with it, and when it was there, in seconds.
+        When its worker could begin with it, and when it arrived, in seconds.
     workers, attempts
-        Who sent it, and how often that worker had been started again by then.
+        Which worker sent it, and how often that worker had been restarted by then.
     cell
         `cells[cell[i]]` are the shards of block i.
     first_draws, n_draws, n_shards
         Draw of its chain that it begins with, draws in it, shards that each of them is of.
     n_bytes, n_floats
-        Of what was sent for the draws; states of chains, which come along, are not counted.
+        Size of what was sent for the draws, without the states of chains that travel along.
     n_global
-        L(t), the global draws that were there with it; those that came because shards were left out
-        count with the block before.
+        L(t), the global draws that were complete with it. Those that became complete because shards
+        were left out count with the block before.
     """
 
     cells: tuple[tuple[int, ...], ...]
@@ -92,17 +102,17 @@ class Blocks:
         return len(self.ends)
 
     def of(self, worker: int) -> "Blocks":
-        """Those of one worker."""
+        """The blocks of one worker."""
         return self.chosen(self.workers == worker)
 
     def chosen(self, which: NDArray[np.bool_]) -> "Blocks":
-        """Some of them."""
+        """Some of the blocks."""
         arrays = {k: v[which] for k, v in vars(self).items() if isinstance(v, np.ndarray)}
         return Blocks(self.cells, **arrays)
 
     @property
     def outages(self) -> Array:
-        """Seconds for which the worker of a block had been away just before, being restarted."""
+        """Seconds that the worker of a block had been away just before, to be restarted."""
         away = np.zeros(len(self))
         for worker in np.unique(self.workers):
             mine = np.flatnonzero(self.workers == worker)
@@ -113,9 +123,9 @@ class Blocks:
 
     @cached_property
     def releases(self) -> tuple[Array, IntArray]:
-        """The moments at which L(t) grew, and what it grew to; not what was lost again.
+        """The moments at which L(t) grew for good, and what it grew to.
 
-        L(t) falls when a run is resumed that had left shards out.
+        L(t) falls when a run that had left shards out is resumed.
         """
         lasting = np.minimum.accumulate(self.n_global[::-1])[::-1]
         grew = np.diff(lasting, prepend=0) > 0
@@ -123,13 +133,13 @@ class Blocks:
 
     @property
     def releasing_time(self) -> float:
-        """When the last global draw was there; 0 if there is none."""
+        """When the last global draw was complete; 0 before the first."""
         times, _ = self.releases
         return float(times[-1]) if len(times) else 0.0
 
 
-class Story:
-    """What a journal says so far. `read` goes on from there: for a look at a run under way.
+class History:
+    """What a journal tells so far. Call `read` again for news of a run that goes on.
 
     Attributes
     ----------
@@ -137,39 +147,37 @@ class Story:
         What the run was started with.
     settings
         Those of its last sitting.
+    scheme, view
+        The scheme, fed with all blocks so far, and the view of its draws.
     events
-        What happened to workers and to the run, in order; tasks given are not among them.
+        What happened to workers and to the run, in order, without the tasks given.
     seconds
-        How long the run has taken; a check at its end is not counted.
-    excluded
-        Shards whose rows have no part in the draws: nobody was left who held them.
+        How long the run has taken, without a check at its end.
     prior_restored
-        Whether their share of the prior was put back; None as long as that was not tried.
+        Whether the prior's share of excluded shards was put back; None if that was not tried.
     """
 
     def __init__(self, folder: Path) -> None:
         self._reader = JournalReader(folder)
         try:
             self.configuration = self._reader.configuration()
-            self.settings = _settings(self.configuration.get("settings"))
+            self.settings = Settings.from_json(self.configuration.get("settings"))
             self.dim = int(self.configuration["dim"])
-            self._scheme = self.settings.make_scheme(self.dim)
+            self.scheme = self.settings.make_scheme(self.dim)
         except BaseException:
             self._reader.close()
             raise
-        self.events: list[EventRecord] = []
+        self.events: list[RunEvent | WorkerEvent] = []
         self.seconds = 0.0
-        self.excluded: tuple[int, ...] = ()
         self.prior_restored: bool | None = None
         self._rows: list[_Row] = []
         self._cells: dict[tuple[int, ...], int] = {}
         self._last_ends: dict[int, float] = {}
         self._given: dict[ChainKey, list[_Given]] = {}
         self._reached: dict[ChainKey, int] = {}
-        self._shard_draws: dict[int, list[Array]] = {}
-        self._n_global = 0
+        self._gone: dict[int, float] = {}
 
-    def __enter__(self) -> "Story":
+    def __enter__(self) -> "History":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -180,13 +188,17 @@ class Story:
         for record in self._reader.records():
             if isinstance(record, BlockRecord):
                 self._take_block(record)
-            elif isinstance(record, EventRecord):
+            else:
                 self._take_event(record)
-                if record.what in _AFTERWARDS:
-                    continue
-            self.seconds = max(self.seconds, record.time)
+            if not isinstance(record, Checked | PriorRestored):  # they come after the draws
+                self.seconds = max(self.seconds, record.time)
 
-    # ------------------------------------------------------------ what is there
+    # ------------------------------------------------------------ what it tells
+
+    @property
+    def view(self) -> View:
+        """The draws so far, up to those that were asked for."""
+        return View(self.scheme, self.dim, self.settings.draws)
 
     @property
     def names(self) -> list[str]:
@@ -206,20 +218,28 @@ class Story:
     @property
     def sends_draws(self) -> bool:
         """Whether blocks hold draws of single shards, and not sums of them, as coded ones do."""
-        return bool(self._shard_draws) or not self._rows
+        return not self._rows or bool(self.scheme.received.shard_draws())
+
+    @property
+    def excluded(self) -> tuple[int, ...]:
+        """Shards whose rows have no part in the draws: no worker that holds them was left."""
+        return self.scheme.received.excluded
 
     @property
     def n_global(self) -> int:
-        """Global draws that are there, up to those that were asked for."""
-        return min(self._n_global, self.settings.draws)
+        """Global draws that are complete, up to those that were asked for."""
+        return self.view.n_draws
+
+    @property
+    def sitting(self) -> float:
+        """When the last sitting began."""
+        return max((e.time for e in self.events if isinstance(e, Resumed)), default=0.0)
 
     @property
     def stopped(self) -> str | None:
         """Why the last sitting ended; None if it goes on, or was killed."""
-        told = [event for event in self.events if event.what in _RUN]
-        if not told or told[-1].what != "finished":
-            return None
-        return str(told[-1].details.get("reason", "finished"))
+        told = [e for e in self.events if isinstance(e, Started | Resumed | Finished)]
+        return told[-1].reason if told and isinstance(told[-1], Finished) else None
 
     def blocks(self) -> Blocks:
         """All blocks so far."""
@@ -227,40 +247,29 @@ class Story:
         begins, ends, *counts = columns
         return Blocks(tuple(self._cells), begins, ends, *(c.astype(np.int64) for c in counts))
 
-    def shard_draws(self) -> list[Array]:
-        """Draws received of each shard, unconstrained, shape (n_received, dim) each."""
-        nothing = [np.empty((0, self.dim))]
-        return [
-            np.concatenate(self._shard_draws.get(shard, nothing)) for shard in range(self.n_workers)
-        ]
+    def shard_draws(self) -> dict[int, Array]:
+        """Draws received of each included shard, unconstrained, shape (n_received, dim)."""
+        included = [shard for shard in range(self.n_workers) if shard not in self.excluded]
+        return dict(zip(included, self.view.shard_draws(), strict=False))
 
     def global_draws(self) -> Array:
-        """Unconstrained, shape (n, dim): what the scheme makes of all blocks so far.
+        """Global draws so far, unconstrained, (n, dim); none where there are too few for weights.
 
-        None where there are too few for weights. Where shards were left out, their share of the
-        prior is, too.
+        Where shards were left out, their share of the prior is missing.
         """
         try:
-            draws = self._scheme.global_draws()
+            return self.view.global_draws()
         except SingularCovarianceError:
-            draws = np.empty((0, self.dim))
-        return draws[: min(self.n_global, self.settings.draws)].reshape(-1, self.dim)
+            return np.empty((0, self.dim))
 
     def gone(self) -> dict[int, float]:
-        """Workers that had not come back when the story ends, and when they were lost."""
-        lost: dict[int, float] = {}
-        for event in self.events:
-            worker = event.worker
-            if worker is None or event.what not in FAULTS:
-                continue
-            if event.time >= self._last_ends.get(worker, 0.0):
-                lost.setdefault(worker, event.time)
-        return lost
+        """Workers that were lost in this sitting and sent nothing since, and when that was."""
+        return dict(self._gone)
 
     def under_way(self) -> dict[int, float]:
-        """Workers at work on a block when the story ends, and since how many seconds.
+        """Workers at work on a block when the history ends, and for how many seconds.
 
-        Not those that warm up a chain.
+        Workers that warm up a chain are left out.
         """
         oldest: dict[int, tuple[float, bool]] = {}
         for key, tasks in self._given.items():
@@ -277,11 +286,8 @@ class Story:
     # ------------------------------------------------------------ reading
 
     def _take_block(self, record: BlockRecord) -> None:
-        self._n_global = self._scheme.receive(record.block())
+        self.scheme.receive(record.block())
         payload, worker = record.payload, record.worker
-        if payload.ndim == 3:
-            for i, shard in enumerate(record.shards):
-                self._shard_draws.setdefault(shard, []).append(payload[:, i])
         arrays = [payload, *record.extras.values()]
         self._rows.append(
             _Row(
@@ -296,62 +302,53 @@ class Story:
                 n_draws=len(payload),
                 n_shards=len(record.shards),
                 n_bytes=sum(array.nbytes for array in arrays),
-                n_floats=sum(array.size * (1 + (array.dtype.kind == "c")) for array in arrays),
+                n_floats=record.block().n_floats,
                 n_global=self.n_global,
             )
         )
         self._last_ends[worker] = record.time
-        self._reached[record.key] = record.first_draw + len(payload)
+        self._reached[record.key] = record.next_draw
+        self._gone.pop(worker, None)
 
-    def _take_event(self, event: EventRecord) -> None:
-        if event.what == "task" and event.worker is not None:
-            details = event.details
-            key = ChainKey(event.worker, tuple(details["shards"]), details["chain"])
-            first = details["first"]
-            given = _Given(first, first + details["n"], event.time)
+    def _take_event(self, event: Event) -> None:
+        if isinstance(event, TaskGiven):
+            key = ChainKey(event.worker, event.shards, event.chain)
+            given = _Given(event.first_draw, event.first_draw + event.n_draws, event.time)
             self._given.setdefault(key, []).append(given)
             return
-        if event.what in (*FAULTS, "resumed"):
+        if isinstance(event, WorkerEvent) and event.takes_away:
+            self._gone.setdefault(event.worker, event.time)
             self._take_back(event.worker)
-        if event.what == "resumed":
-            self.settings = _settings(event.details.get("settings"))
+        elif isinstance(event, Resumed):
+            self._gone.clear()
+            self._take_back(None)
+            self.settings = Settings.from_json(event.settings)
             self._leave_out(())
-        elif event.what == "excluded":
-            self._leave_out(event.details["shards"])
-        elif event.what == "prior":
-            self.prior_restored = bool(event.details["restored"])
+        elif isinstance(event, Excluded):
+            self._leave_out(event.shards)
+        elif isinstance(event, PriorRestored):
+            self.prior_restored = event.restored
         self.events.append(event)
 
     def _leave_out(self, shards: Collection[int]) -> None:
-        """Merge without the draws of `shards`, and of no others."""
-        ledger = getattr(self._scheme, "ledger", None)
-        if not isinstance(ledger, Ledger) or set(shards) == set(self.excluded):
+        """Merge without the draws of exactly these shards."""
+        if set(shards) == set(self.excluded):
             return
-        self.excluded, self.prior_restored = tuple(shards), None
-        ledger.include_all()
-        cells = [i for i, cell in enumerate(ledger.cells) if set(cell) & set(shards)]
-        self._n_global = ledger.exclude(cells)
+        self.prior_restored = None
+        self.scheme.leave_out(shards)
         if self._rows:
             self._rows[-1] = self._rows[-1]._replace(n_global=self.n_global)
 
     def _take_back(self, worker: int | None) -> None:
-        """Nobody is at the tasks of a worker any more; of all workers if it is None."""
+        """Drop the tasks of a worker, or of all workers if it is None."""
         for key in [key for key in self._given if worker in (None, key.worker)]:
             del self._given[key]
 
     def _task_given(self, block: BlockRecord) -> float:
-        """When the task that a block belongs to was given; 0 if that is not known."""
+        """When the task of a block was given; 0 if that is not known."""
         given = self._given.get(block.key, [])
         for i in range(len(given) - 1, -1, -1):
             if given[i].first <= block.first_draw:
                 del given[:i]
                 return given[0].time
         return 0.0
-
-
-def _settings(kept: object) -> Settings:
-    try:
-        return Settings(**kept)  # type: ignore[arg-type]
-    except TypeError:
-        way_out = "read the run with the quorate that made it, or a later one"
-        raise BadInputError("settings", kept, way_out) from None

@@ -4,15 +4,11 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from quorate._types import Array
 from quorate.data.write import ShardSet
 from quorate.engines.drive import Engine, drive
-from quorate.engines.process import ProcessEngine
-from quorate.engines.ray import RayEngine
 from quorate.engines.worker import Job
 from quorate.errors import (
     ExcludedShardsWarning,
@@ -21,13 +17,21 @@ from quorate.errors import (
     WorkerFailedError,
     named_shards,
 )
-from quorate.journal import BlockRecord, EventRecord, Journal, JournalReader, Record, run_event
-from quorate.merging.ess import merged_ess
+from quorate.journal import (
+    BlockRecord,
+    Checked,
+    Excluded,
+    Finished,
+    Journal,
+    JournalReader,
+    PriorRestored,
+    Record,
+    TaskGiven,
+    WorkerEvent,
+)
 from quorate.models.protocol import Model
-from quorate.numerics.ess import bulk_ess
 from quorate.numerics.streams import Streams
 from quorate.protocol.coordinator import Coordinator
-from quorate.protocol.ledger import Ledger
 from quorate.protocol.messages import Command, Keep, Note, Start, Task
 from quorate.protocol.supervisor import Supervisor
 from quorate.protocol.timeline import Timeline
@@ -37,10 +41,11 @@ from quorate.run.prior_of_lost_shards import draws_of_prior
 from quorate.run.progress import Listener, Progress, WorkerProgress
 from quorate.run.settings import Settings
 from quorate.run.stopping import DONE, INTERRUPTED, WORKERS_LOST, Stopping
+from quorate.run.view import View
 from quorate.samplers.protocol import Sampler
 from quorate.trust.verdict import Question, Verdict, not_checked
 
-_LOOK_EVERY = 0.2  # seconds between two looks of whoever listens
+_LOOK_EVERY = 0.2  # seconds between two looks of a listener, at most
 N_POINTS = 1000  # at which a merge is checked
 _FEWEST_POINTS = 200
 _CHECK_SECONDS, _CHECK_SHARE = 10.0, 0.25  # that a check may take, of the run's: the longer
@@ -73,17 +78,24 @@ class Run:
         self.folder = folder
         self.timeline = Timeline()
         self.scheme = settings.make_scheme(model.dim)
+        self.view = View(self.scheme, model.dim, settings.draws)
         self.verdict: Verdict | None = None
         self._n_points = n_points
         self._ended: str | None = None  # why, once it has
-        self._stopping = stopping
+        self.stopping = stopping
         self._coordinator = Coordinator(
             self.scheme,
             settings.draws,
             queue_depth=2,
             may_exclude=settings.on_lost_shard == "exclude",
         )
-        self._supervisor = Supervisor(self._coordinator, model.dim, settings.limits())
+        self._supervisor = Supervisor(
+            self._coordinator,
+            self.scheme.worker_side,
+            model.dim,
+            shares_starts=self.scheme.shares_starts,
+            limits=settings.limits(),
+        )
         self._journal = journal
         self._n_earlier = 0  # global draws of earlier sittings
         self._attempts: Counter[int] = Counter()
@@ -101,7 +113,7 @@ class Run:
         )
 
     def replay(self, reader: JournalReader) -> None:
-        """Take in all that earlier sittings have kept."""
+        """Take in everything that earlier sittings have journaled."""
         for record in reader.records():
             self.seconds = max(self.seconds, record.time)
             if isinstance(record, BlockRecord):
@@ -112,10 +124,10 @@ class Run:
                 self._supervisor.states[key] = state
         self._coordinator.take_all_back()
         self._n_earlier = self.n_draws
-        self._stopping.began_at(self.seconds)
+        self.stopping.began_at(self.seconds)
 
     def steps(self, listen: Listener) -> Iterator[int]:
-        """Go on until the end; yields how many global draws there are, a few times a second."""
+        """Run to the end; yields the number of global draws, a few times a second."""
         has_all = self.n_draws >= self.settings.draws
         self.timeline.finished = has_all
         if has_all and not self._n_points:
@@ -132,11 +144,11 @@ class Run:
         for now in drive(self._supervisor, engine, self._record, self._stop_asked):
             self.seconds = now
             if self.seconds >= next_look:
-                next_look = self.seconds + _LOOK_EVERY
+                next_look = self.seconds + min(_LOOK_EVERY, self.settings.every)
                 listen(self._progress(engine))
             yield self.n_draws
         listen(self._progress(engine))
-        self._journal.append([run_event(self.seconds, "finished", reason=self.why_stopped)])
+        self._journal.append([Finished(self.seconds, self.why_stopped)])
 
     # ------------------------------------------------------------ the check
 
@@ -159,8 +171,7 @@ class Run:
         if seconds is None:
             seconds = max(_CHECK_SECONDS, _CHECK_SHARE * self.seconds)
         self.verdict = self._judged(engine, result, engine.now() + seconds)
-        word = self.verdict.verdict
-        self._journal.append([run_event(engine.now(), "checked", verdict=word)])
+        self._journal.append([Checked(engine.now(), self.verdict.verdict)])
 
     def _judged(self, engine: Engine, result: Result, deadline: float) -> Verdict:
         allocation, settings = self.scheme.allocation, self.settings
@@ -173,7 +184,7 @@ class Run:
         points = proposal.points(Streams(settings.seed), self._n_points)
 
         def stop_asked(now: float) -> bool:
-            return now > deadline or self._stopping.reason == INTERRUPTED
+            return now > deadline or self.stopping.reason == INTERRUPTED
 
         limits, attempts = settings.limits(), dict(self._attempts)
         values, why = evaluate(engine, allocation, points, limits, attempts, stop_asked)
@@ -184,28 +195,24 @@ class Run:
 
     @property
     def n_draws(self) -> int:
-        """Global draws that are there, up to those that were asked for."""
-        return min(self._coordinator.n_global, self.settings.draws)
+        """Global draws that are complete, up to those that were asked for."""
+        return self.view.n_draws
 
     def _stop_asked(self, now: float) -> bool:
-        return self._stopping.asked(now, self._ess)
+        return self.stopping.asked(now, self.view.least_ess)
 
-    def _engine(self) -> ProcessEngine | RayEngine:
+    def _engine(self) -> Engine:
         settings = self.settings
-        if settings.engine == "ray":
-            held, address = self.scheme.allocation.held, settings.ray_address
-            return RayEngine(self._job, held, address, settings.handicaps(), self.seconds)
-        return ProcessEngine(
+        return settings.engine_options.start(
             self._job,
-            settings.workers,
+            self.scheme.allocation,
             self.folder / "logs",
-            settings.processes,
-            settings.handicaps(),
+            settings.chosen_faults.handicaps(settings.workers),
             self.seconds,
         )
 
     def _record(self, now: float, commands: list[Command]) -> None:
-        """Keep what counts, then note it."""
+        """Journal accepted blocks and events, then update counters."""
         records = [record for command in commands if (record := self._row(now, command))]
         records += self._newly_excluded(now)
         if records:
@@ -214,12 +221,11 @@ class Run:
             self._note(now, command)
 
     def _newly_excluded(self, now: float) -> list[Record]:
-        excluded = self._excluded_shards()
+        excluded = self.scheme.received.excluded
         if excluded == self._told_excluded:
             return []
         self._told_excluded = excluded
-        told = f"nobody is left who holds {named_shards(excluded)}"
-        return [run_event(now, "excluded", shards=excluded, text=told)]
+        return [Excluded(now, excluded)]
 
     def _row(self, now: float, command: Command) -> Record | None:
         if isinstance(command, Keep):
@@ -236,24 +242,13 @@ class Run:
                 block.state,
             )
         if isinstance(command, Note):
-            return self._event(now, command.what, command.worker, text=command.details)
+            worker = command.worker
+            return WorkerEvent(now, worker, self._attempts[worker], command.what, command.details)
         if isinstance(command, Task):
-            first, n_draws = command.first_draw, command.n_draws
-            shards, chain, is_told = command.shards, command.chain, command.start is not None
-            return self._event(
-                now,
-                "task",
-                command.worker,
-                shards=shards,
-                chain=chain,
-                first=first,
-                n=n_draws,
-                told=is_told,
-            )
+            worker, shards, chain, first_draw, n_draws, _ = command
+            attempt = self._attempts[worker]
+            return TaskGiven(now, worker, attempt, shards, chain, first_draw, n_draws)
         return None
-
-    def _event(self, now: float, what: str, worker: int, **details: Any) -> EventRecord:
-        return EventRecord(now, what, worker, self._attempts[worker], details)
 
     def _note(self, now: float, command: Command) -> None:
         self.timeline.take(now, command)
@@ -291,49 +286,26 @@ class Run:
     def why_stopped(self) -> str:
         """In words."""
         reason = DONE if self.timeline.finished else WORKERS_LOST
-        return self._ended or self._stopping.reason or reason
+        return self._ended or self.stopping.reason or reason
 
     def result(self, stopped: str) -> Result:
-        """What there is now."""
-        settings, ledger = self.settings, self._ledger
+        """The result of the draws so far."""
+        settings, view = self.settings, self.view
         return Result(
             model=self.model,
-            unconstrained=self._global_draws(),
-            shard_draws=self._shard_draws(),
-            weights=ledger.weights() if ledger and ledger.n_complete else None,
+            unconstrained=view.global_draws(),
+            shard_draws=tuple(view.shard_draws()),
+            weights=view.weights(),
             timeline=self.timeline,
-            scheme=settings.scheme,
+            scheme=settings.scheme_options.name,
             workers=settings.workers,
             redundancy=settings.shards_per_worker,
-            excluded=self._excluded_shards(),
-            lost=self._supervisor.lost,
+            excluded=self.scheme.received.excluded,
+            lost=self._supervisor.gone,
             stopped=stopped,
             run_dir=str(self.folder),
             verdict=self.verdict,
         )
-
-    def _shard_draws(self) -> tuple[Array, ...]:
-        ledger = self._ledger
-        draws = ledger.shard_draws() if ledger else []
-        return tuple(of.reshape(-1, self.model.dim) for of in draws)
-
-    def _global_draws(self) -> Array:
-        """As many as were asked for; of a run that ended early, as the longest shard has."""
-        ledger = self._ledger
-        n_draws = self.n_draws if ledger is None else max(ledger.n_received)
-        n_draws = min(n_draws, self.settings.draws)
-        return self.scheme.global_draws()[:n_draws].reshape(-1, self.model.dim)
-
-    @property
-    def _ledger(self) -> Ledger | None:
-        """Of the schemes that have one; coded draws are never those of single shards."""
-        found = getattr(self.scheme, "ledger", None)
-        return found if isinstance(found, Ledger) else None
-
-    def _excluded_shards(self) -> tuple[int, ...]:
-        ledger = self._ledger
-        cells = sorted(ledger.excluded) if ledger else []
-        return tuple(shard for cell in cells for shard in ledger.cells[cell]) if ledger else ()
 
     def final_result(self) -> Result:
         """What there is at the end; an error where a worker's code, or a shard, was in the way."""
@@ -348,24 +320,25 @@ class Run:
         raise LostShardError(self._lost_shards(), result)
 
     def _restore_prior(self) -> None:
-        """Shards that were left out had a share of the prior, which is one more factor."""
-        ledger, excluded = self._ledger, self._excluded_shards()
-        if ledger is None or not excluded or not ledger.n_complete:
+        """Put back the share of the prior of shards that were left out, as one more factor."""
+        received = self.scheme.received
+        excluded = received.excluded
+        if not excluded or not received.n_complete:
             return
         share = len(excluded) / self.settings.workers
-        restored = draws_of_prior(self.model, share, max(ledger.n_received), self.settings.seed)
+        n_draws = max(map(len, received.shard_draws()))
+        restored = draws_of_prior(self.model, share, n_draws, self.settings.seed)
         if restored is not None:
-            ledger.append(*restored)
-        told = run_event(self.seconds, "prior", share=share, restored=restored is not None)
-        self._journal.append([told])
+            received.add_factor(*restored)
+        self._journal.append([PriorRestored(self.seconds, share, restored is not None)])
+        prior = (
+            "Their share of the prior was put back."
+            if restored
+            else "Their share of the prior is lost: it is flat, or cannot be drawn from."
+        )
         warnings.warn(
-            f"nobody was left who held {named_shards(excluded)}: the draws are of the posterior "
-            "without their rows. "
-            + (
-                "Their share of the prior was put back"
-                if restored
-                else "Their share of the prior is lost: it is flat, or cannot be drawn from"
-            ),
+            f"No worker was left that held {named_shards(excluded)}. The draws are of the "
+            f"posterior without their rows. {prior}",
             ExcludedShardsWarning,
             stacklevel=4,
         )
@@ -375,10 +348,3 @@ class Run:
         lost, allocation = self._coordinator.lost, self.scheme.allocation
         shards = range(self.settings.workers)
         return [shard for shard in shards if lost.issuperset(allocation.holders_of(shard))]
-
-    def _ess(self) -> float:
-        if self._coordinator.n_global <= 2 * self.model.dim + 8:
-            return 0.0  # too few for weights that mean anything
-        if self._ledger is None:
-            return float(np.min(bulk_ess(self.scheme.global_draws()[None])))
-        return float(np.min(merged_ess(self._ledger.weights(), self._ledger.shard_draws())))

@@ -1,145 +1,227 @@
-"""What a run was asked to be: kept with it, so that it can be gone on with."""
+"""The one list of settings of a run.
 
-from dataclasses import dataclass
-from typing import Literal
+`sample` and `stream` take these fields by name, the command line makes its options from them, and
+the journal holds them so that a run can be resumed.
+"""
 
-from quorate._extras import is_installed
-from quorate.engines.latency import parse_dead, parse_slow
-from quorate.engines.worker import Handicap
-from quorate.errors import MissingExtraError, require
-from quorate.protocol.scheme import Scheme
-from quorate.protocol.schemes import scheme_maker
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from quorate.data.cut import Cut
+from quorate.engines.faults import Faults
+from quorate.engines.options import ENGINES, EngineOptions
+from quorate.errors import BadInputError, require
+from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
+from quorate.protocol.schemes import SCHEMES, chosen
 from quorate.protocol.supervisor import Limits
+from quorate.run.progress import Listener
+from quorate.run.stopping import Until
+from quorate.samplers import make_sampler
+from quorate.samplers.own import Draws
+from quorate.samplers.protocol import Sampler
 
-ENGINES = ("process", "ray")
 TASKS_PER_SHARD = 20  # about; fewer let workers change the shard less often
 OnLostShard = Literal["raise", "exclude"]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All that is not the model and not the data; the words of `quorate.sample`."""
+    """Everything about a run but the model and the data.
+
+    Parameters
+    ----------
+    workers
+        Number of workers K, and of shards. There may be more workers than cores.
+    redundancy
+        Number of shards r that each worker holds: 2 by default, 1 for one worker or for cmc.
+    scheme
+        Name of a scheme, or an object such as `Coded(redundancy=3, code="reed-solomon")`.
+    engine
+        Where workers live: process, ray, or an object such as `Processes(4)` or `Ray("auto")`.
+    sampler
+        How a worker draws: a name, an object such as `EllipseSampler(thin=2)`, or a function of
+        your own that yields draws.
+    draws
+        Number of global draws to get.
+    seed
+        Key of all randomness.
+    until
+        When to stop earlier: an object such as `Until(time=60, ess=400)`, or "time:60,ess:400".
+    by
+        How rows are cut into shards: shuffle, files, stratify:COLUMN, or a `Cut`.
+    faults
+        Delays and deaths put in on purpose: a `Faults` object, or "slow:1x10,dead:2@5".
+    on_lost_shard
+        What to do when no living worker holds a shard: raise an error, or exclude its rows.
+    run_dir
+        Folder for shards, journal and logs; a temporary one by default.
+    progress
+        Whether to show progress; or a function to call with a `quorate.run.progress.Progress`.
+    every
+        Seconds between two reports of progress, or two results of a stream.
+    check
+        Whether to check the draws against the posterior at the end, for `Result.verdict`. This
+        takes at most a quarter of the time of the run, or ten seconds if that is more.
+    """
 
     workers: int = 8
     redundancy: int | None = None
-    scheme: str = "grouped"
+    scheme: str | SchemeOptions = "adaptive"
+    engine: str | EngineOptions = "process"
+    sampler: str | Draws | Sampler = "auto"
     draws: int = 2000
     seed: int = 1
-    max_time: float | None = None
-    target_ess: float | None = None
-    engine: str = "process"
-    processes: int | None = None
-    restarts: int = 5
+    until: str | Until | None = None
+    by: str | Cut = "shuffle"
+    faults: str | Faults | None = None
     on_lost_shard: OnLostShard = "raise"
-    pairing: str | None = None
-    weights: str | None = None
-    cov_ridge: float = 0.0
-    precision: str = "exact"
-    precision_ridge: float | None = None
-    code: str = "grouped"
-    checked: bool = True
-    gap: int | None = None
-    slow: str | None = None
-    dead: str | None = None
-    straggle: float | None = None
-    ray_address: str | None = None
+    run_dir: str | Path | None = None
+    progress: bool | Listener = True
+    every: float = 0.5
+    check: bool = True
 
     def __post_init__(self) -> None:
-        draws, max_time, target_ess = self.draws, self.max_time, self.target_ess
-        require(isinstance(draws, int) and draws >= 1, "draws", draws, "ask for at least one")
-        require(max_time is None or max_time > 0, "max_time", max_time, "it must be above 0")
+        draws, lost = self.draws, self.on_lost_shard
         require(
-            target_ess is None or target_ess > 0, "target_ess", target_ess, "it must be above 0"
+            isinstance(draws, int) and draws >= 1,
+            f"draws must be a whole number, at least 1, not {draws!r}.",
         )
+        require(self.every >= 0, f"every must be 0 seconds or more, not {self.every}.")
         require(
-            self.engine in ENGINES, "engine", self.engine, f"choose one of {', '.join(ENGINES)}"
+            lost in ("raise", "exclude"),
+            f"on_lost_shard must be 'raise' or 'exclude', not {lost!r}.",
         )
-        processes = self.processes
-        require(processes is None or processes >= 1, "processes", processes, "use at least one")
-        is_ray = self.engine == "ray"
-        way_out = "an actor is one worker: give the number of workers instead"
-        require(not is_ray or processes is None, "processes", processes, way_out)
-        address = self.ray_address
-        require(is_ray or address is None, "ray_address", address, "it needs engine='ray'")
-        require(self.restarts >= 0, "restarts", self.restarts, "use 0 or more")
-        choices = ("raise", "exclude")
+        scheme = self.scheme_options
+        scheme.shards_per_worker(self.workers)
         require(
-            self.scheme != "coded" or self.on_lost_shard == "raise",
-            "on_lost_shard",
-            self.on_lost_shard,
-            "a coded sum has all shards in it: use 'raise', or another scheme",
+            lost == "raise" or scheme.can_leave_out,
+            f"The scheme {scheme.name} cannot leave shards out. Use on_lost_shard='raise', or "
+            "another scheme.",
         )
-        require(
-            self.on_lost_shard in choices, "on_lost_shard", self.on_lost_shard, f"one of {choices}"
-        )
+        self.chosen_faults.handicaps(self.workers)
+        _ = self.engine_options, self.chosen_sampler, self.chosen_until  # refused now, if at all
+
+    # ------------------------------------------------------------ objects for names
+
+    @property
+    def scheme_options(self) -> SchemeOptions:
+        """The scheme with its options."""
+        return chosen(self.scheme, {"redundancy": self.redundancy})
+
+    @property
+    def engine_options(self) -> EngineOptions:
+        """The engine with its options."""
+        return ENGINES.chosen(self.engine)
+
+    @property
+    def chosen_sampler(self) -> Sampler:
+        """The sampler."""
+        return make_sampler(self.sampler)
+
+    @property
+    def chosen_until(self) -> Until:
+        """The limits of a sitting."""
+        return _read(Until, self.until)
+
+    @property
+    def chosen_faults(self) -> Faults:
+        """Delays and deaths put in on purpose."""
+        return _read(Faults, self.faults)
+
+    @property
+    def cut(self) -> Cut:
+        """How rows are cut into shards."""
+        return self.by if isinstance(self.by, Cut) else Cut(self.by)
+
+    # ------------------------------------------------------------ what a run makes of them
 
     @property
     def shards_per_worker(self) -> int:
-        """R, which is 1 for CMC, whatever was said."""
-        if self.scheme == "cmc":
-            return 1
-        return min(2, self.workers) if self.redundancy is None else self.redundancy
+        """r, the number of shards that each worker holds; always 1 for CMC."""
+        return self.scheme_options.shards_per_worker(self.workers)
 
     def make_scheme(self, dim: int) -> Scheme:
         """The scheme, for one run."""
-        is_exact = self.precision == "exact"
-        is_coded = self.scheme == "coded"
-        require(
-            not is_coded or is_exact or self.cov_ridge > 0,
-            "cov_ridge",
-            self.cov_ridge,
-            "estimated precisions need one in units of the posterior's variances, say a hundredth",
-        )
-        redundancy = min(2, self.workers) if self.redundancy is None else self.redundancy
-        return scheme_maker(
-            self.scheme,
-            self.workers,
-            redundancy,
-            dim,
-            self.cov_ridge,
-            self.precision_ridge,
-            self.code,
-            pairing=self.pairing or ("paper" if is_coded else "all"),
-            gap=self.gap,
-            block_size=max(1, self.draws // TASKS_PER_SHARD),
-            seed=self.seed,
-            weights=self.weights or ("draws" if self.cov_ridge else "shrunk"),
-            precision=self.precision,
-            checked=self.checked and is_coded and is_exact,
-            last=self.draws,
-        )()
-
-    def check_engine(self) -> None:
-        """Raise early if what the engine needs is not installed."""
-        if self.engine == "ray" and not is_installed("ray"):
-            raise MissingExtraError("ray", "ray")
+        block_size = max(1, self.draws // TASKS_PER_SHARD)
+        setup = Setup(self.workers, dim, self.draws, block_size, self.seed)
+        return self.scheme_options.start(setup)
 
     def limits(self) -> Limits:
-        """How much is put up with from workers."""
-        return Limits(restarts=self.restarts)
+        """How much the supervisor tolerates."""
+        return Limits(restarts=self.engine_options.restarts)
 
-    def handicaps(self) -> dict[int, Handicap]:
-        """Delays put in on purpose, by worker: the slow come first, the dying last."""
-        n_slow, factor = parse_slow(self.slow) if self.slow is not None else (0, 1.0)
-        n_dead, after = parse_dead(self.dead) if self.dead is not None else (0, 0.0)
-        require(
-            n_slow + n_dead <= self.workers,
-            "slow and dead workers",
-            n_slow + n_dead,
-            f"there are only {self.workers}",
-        )
-        require(
-            self.straggle is None or self.straggle > 1,
-            "straggle",
-            self.straggle,
-            "a Pareto factor has a mean only if its tail index is above 1",
-        )
-        first_dying = self.workers - n_dead
+    def without_faults(self, **changes: Any) -> "Settings":
+        """These settings for another sitting: with changes, and with no more faults."""
+        return replace(self, faults=None, **changes)
+
+    # ------------------------------------------------------------ in the journal
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings that a resumed run needs, as JSON values."""
         return {
-            worker: Handicap(
-                factor=factor if worker < n_slow else 1.0,
-                tail_index=self.straggle,
-                dies_after=int(after) + 1 if worker >= first_dying else None,
-            )
-            for worker in range(self.workers)
+            "workers": self.workers,
+            "scheme": SCHEMES.as_json(self.scheme_options),
+            "engine": ENGINES.as_json(self.engine_options),
+            "sampler": self.chosen_sampler.name,
+            "draws": self.draws,
+            "seed": self.seed,
+            "until": asdict(self.chosen_until),
+            "by": self.cut.by,
+            "faults": asdict(self.chosen_faults),
+            "on_lost_shard": self.on_lost_shard,
         }
+
+    @classmethod
+    def from_json(cls, kept: Any) -> "Settings":
+        """The settings that `as_json` wrote; the sampler is kept with the model, not here."""
+        try:
+            values = dict(kept)
+            del values["sampler"]
+            values["scheme"] = SCHEMES.from_json(values["scheme"])
+            values["engine"] = ENGINES.from_json(values["engine"])
+            values["until"] = Until(**values["until"])
+            values["faults"] = Faults(**values["faults"])
+            return cls(**values)
+        except (TypeError, ValueError, KeyError) as error:
+            if isinstance(error, BadInputError):
+                raise
+            raise BadInputError(
+                f"These are not the settings of a run: {kept!r}. Read the run with the quorate "
+                "that made it, or a later one."
+            ) from None
+
+
+def _read(kind: type[T], given: str | T | None) -> T:
+    """An object as it is, or made from "name:value,name:value"."""
+    if given is None:
+        return kind()
+    if not isinstance(given, str):
+        return given
+    types = {field.name: str(field.type) for field in fields(kind)}  # type: ignore[arg-type]
+    listed = ", ".join(f"{name}:VALUE" for name in types)
+    values: dict[str, object] = {}
+    for part in given.split(","):
+        name, colon, value = part.strip().partition(":")
+        try:
+            values[name] = float(value) if "float" in types[name] else value
+        except (KeyError, ValueError):
+            colon = ""
+        require(bool(colon and value), f"Cannot read {given!r}. Write some of {listed}.")
+    return kind(**values)
+
+
+def described(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings from a journal in words and values, for people: options beside their names."""
+    shown: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            options = dict(value)
+            if "name" in options:
+                shown[name] = options.pop("name")
+            shown |= {key: found for key, found in options.items() if found is not None}
+        else:
+            shown[name] = value
+    return shown

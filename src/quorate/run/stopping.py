@@ -1,9 +1,12 @@
-"""When a run is to end before its last draw, and why it was."""
+"""When a run ends before its last draw, and why."""
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+from quorate.errors import require
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SECONDS_BETWEEN_LOOKS = 1.0  # at the effective number of draws, which costs some work
@@ -12,31 +15,43 @@ DONE, ENOUGH = "done", "enough effective draws"  # all that was asked for
 TIME_IS_UP, INTERRUPTED, WORKERS_LOST = "time is up", "interrupted", "workers lost"
 
 
-class Stopping:
-    """Says when to stop.
+@dataclass(frozen=True)
+class Until:
+    """When to stop before the last draw.
 
     Parameters
     ----------
-    max_time
-        Seconds.
-    target_ess
-        Effective draws that are enough.
+    time
+        Stop after so many seconds.
+    ess
+        Stop when every parameter has so many effective draws.
     """
 
-    def __init__(self, max_time: float | None, target_ess: float | None) -> None:
-        self._max_time = max_time
-        self._target_ess = target_ess
+    time: float | None = None
+    ess: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("time", self.time), ("ess", self.ess)):
+            require(value is None or value > 0, f"until: {name} must be above 0, not {value}.")
+
+
+class Stopping:
+    """Decides when a sitting stops, by its limits and by signals."""
+
+    def __init__(self, until: Until) -> None:
+        self._max_time = until.time
+        self._target_ess = until.ess
         self._next_look = _SECONDS_BETWEEN_LOOKS
         self.reason: str | None = None
 
     def began_at(self, seconds: float) -> None:
-        """Earlier sittings took so long already: the time given is for this one."""
+        """Start counting after `seconds`, which earlier sittings took."""
         self._next_look += seconds
         if self._max_time is not None:
             self._max_time += seconds
 
     def asked(self, now: float, ess: Callable[[], float]) -> bool:
-        """Whether it is time; `ess` says how many effective draws there are."""
+        """Whether to stop now; `ess` computes the least effective number of draws."""
         if self._max_time is not None and now > self._max_time:
             self.reason = TIME_IS_UP
         elif self._target_ess is not None and now > self._next_look:
@@ -47,7 +62,7 @@ class Stopping:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Ctrl-C, or SIGTERM, ends the run with what there is; a second one at once."""
+        """Let Ctrl-C or SIGTERM end the run with the draws so far; a second one ends it at once."""
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread hears signals
             return

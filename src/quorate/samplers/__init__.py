@@ -5,10 +5,12 @@ of draws
 is a pure function of the state, the target and the chain's random numbers.
 """
 
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
 
+from quorate._registry import Registry
 from quorate.errors import require
 from quorate.merging.fit import Fit
 from quorate.samplers.auto import AutoSampler
@@ -20,41 +22,43 @@ from quorate.samplers.own import Draws, OwnSampler
 from quorate.samplers.protocol import Sampler, State
 from quorate.samplers.random_walk import RandomWalkSampler
 
-SAMPLERS = ("auto", "ellipse", "nuts", "hmc", "random_walk", "exact")
-
-
-def make_sampler(sampler: str | Draws | Sampler = "auto", thin: int = 1) -> Sampler:
-    """A sampler that keeps every `thin`-th step.
-
-    Parameters
-    ----------
-    sampler
-        The name of one of `SAMPLERS`; a function that yields draws, see
-        `quorate.samplers.own.OwnSampler`; or a `quorate.samplers.protocol.Sampler`, which thins by
-        itself.
-    """
-    if isinstance(sampler, str):
-        return _named(sampler, thin)
-    if all(hasattr(sampler, part) for part in ("name", "determinism", "warm_up", "draw")):
-        require(thin == 1, "thin", thin, "let the sampler itself leave draws out")
-        return cast(Sampler, sampler)
-    way_out = "give a name, a function that yields draws, or an object with warm_up and draw"
-    require(callable(sampler), "sampler", sampler, way_out)
-    return OwnSampler(cast(Draws, sampler), thin)
-
-
-def _named(name: str, thin: int) -> Sampler:
-    makers = {
+SAMPLERS: Registry[Callable[..., Sampler]] = Registry(
+    "sampler",
+    "quorate.samplers",
+    {
         "auto": AutoSampler,
         "ellipse": EllipseSampler,
         "nuts": NutsSampler,
         "hmc": HmcSampler,
         "random_walk": RandomWalkSampler,
         "exact": ExactSampler,
-    }
-    require(name in makers, "sampler", name, f"choose one of {', '.join(SAMPLERS)}")
-    sampler: Sampler = makers[name](thin=thin)
-    return sampler
+    },
+)
+_PARTS = ("name", "determinism", "warm_up", "draw")
+
+
+def make_sampler(sampler: str | Draws | Sampler = "auto", thin: int = 1) -> Sampler:
+    """A sampler by name or as it is, or a user's function that yields draws.
+
+    Parameters
+    ----------
+    sampler
+        The name of one of `SAMPLERS`; a function that yields draws, see
+        `quorate.samplers.own.OwnSampler`; or a `quorate.samplers.protocol.Sampler`.
+    thin
+        How many steps make a draw. An object thins by itself.
+    """
+    if isinstance(sampler, str):
+        return SAMPLERS[sampler](thin=thin)
+    if all(hasattr(sampler, part) for part in _PARTS):
+        require(thin == 1, f"Give thin={thin} to the sampler itself, not beside it.")
+        return cast(Sampler, sampler)
+    require(
+        callable(sampler),
+        f"{sampler!r} is no sampler. Give a name, a function that yields draws, or an object with "
+        f"{', '.join(_PARTS)}.",
+    )
+    return OwnSampler(cast(Draws, sampler), thin)
 
 
 def fit_of(state: State) -> Fit | None:

@@ -1,0 +1,38 @@
+"""How rows are cut into shards, as users choose it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.data.write import ShardSet, Transform, write_shards
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The cut of rows into shards; see `quorate.data.write.write_shards`.
+
+    Parameters
+    ----------
+    by
+        Which rows go together: shuffle, files, or stratify:COLUMN.
+    columns
+        Columns of the data that the model reads; all by default.
+    transform
+        A function of the rows of a batch, applied before they are written.
+    """
+
+    by: str = "shuffle"
+    columns: Sequence[str] | None = None
+    transform: Transform | None = None
+
+    def write(self, data: object, n_shards: int, folder: Path, seed: int) -> ShardSet:
+        """Cut `data` into shards in `folder`."""
+        return write_shards(
+            data,
+            n_shards,
+            folder,
+            seed=seed,
+            by=self.by,
+            columns=self.columns,
+            transform=self.transform,
+        )

@@ -1,0 +1,134 @@
+"""Engines as users choose them: processes of this machine, or actors of a Ray cluster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from quorate._extras import is_installed
+from quorate._registry import OptionsRegistry
+from quorate.engines.drive import Engine
+from quorate.engines.faults import Handicap
+from quorate.engines.process import ProcessEngine
+from quorate.engines.ray import RayEngine
+from quorate.engines.worker import Job
+from quorate.errors import MissingExtraError, require
+from quorate.protocol.allocation import Allocation
+
+
+class EngineOptions(Protocol):
+    """An engine as a user chooses it: a frozen dataclass whose fields are its options.
+
+    `restarts` is how often in a row a lost worker is restarted.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def restarts(self) -> int: ...
+
+    def check(self) -> None:
+        """Raise an error if a library that the engine needs is not installed."""
+
+    def start(
+        self,
+        job: Job,
+        allocation: Allocation,
+        logs: Path,
+        handicaps: Mapping[int, Handicap],
+        began_at: float,
+    ) -> Engine:
+        """Start the engine.
+
+        Parameters
+        ----------
+        job
+            What workers draw from, the same for all.
+        allocation
+            Which worker holds which shards.
+        logs
+            Folder for what workers print.
+        handicaps
+            Delays put in on purpose, by worker.
+        began_at
+            Seconds that earlier sittings of the run took.
+        """
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Workers are processes of this machine.
+
+    Parameters
+    ----------
+    processes
+        Number of processes, by default one for each worker. With fewer, workers share them. With
+        more, the others stand by for those that are lost.
+    restarts
+        How often in a row a lost worker is restarted.
+    """
+
+    processes: int | None = None
+    restarts: int = 5
+
+    name: ClassVar[str] = "process"
+
+    def __post_init__(self) -> None:
+        given = self.processes
+        require(given is None or given >= 1, f"processes must be at least 1, not {given}.")
+        require(self.restarts >= 0, f"restarts must be 0 or more, not {self.restarts}.")
+
+    def check(self) -> None:
+        pass
+
+    def start(
+        self,
+        job: Job,
+        allocation: Allocation,
+        logs: Path,
+        handicaps: Mapping[int, Handicap],
+        began_at: float,
+    ) -> Engine:
+        n_workers = allocation.n_workers
+        return ProcessEngine(job, n_workers, logs, self.processes, handicaps, began_at)
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Workers are actors of a Ray cluster.
+
+    Parameters
+    ----------
+    address
+        HOST:PORT of a running Ray cluster, or "auto". By default a cluster is started on this
+        machine.
+    restarts
+        How often in a row a lost worker is restarted.
+    """
+
+    address: str | None = None
+    restarts: int = 5
+
+    name: ClassVar[str] = "ray"
+
+    def __post_init__(self) -> None:
+        require(self.restarts >= 0, f"restarts must be 0 or more, not {self.restarts}.")
+
+    def check(self) -> None:
+        if not is_installed("ray"):
+            raise MissingExtraError("ray", "ray")
+
+    def start(
+        self,
+        job: Job,
+        allocation: Allocation,
+        logs: Path,
+        handicaps: Mapping[int, Handicap],
+        began_at: float,
+    ) -> Engine:
+        return RayEngine(job, allocation.held, self.address, handicaps, began_at)
+
+
+ENGINES: OptionsRegistry[EngineOptions] = OptionsRegistry(
+    "engine", "quorate.engines", {engine.name: engine for engine in (Processes, Ray)}
+)
