@@ -194,8 +194,6 @@ def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> No
         what = f"has schema {version}, and this quorate reads schema {SCHEMA}"
         way_out = "open it with the quorate that wrote it, or a later one"
         raise JournalError(str(path), what, way_out)
-            str(path), what, "open it with the quorate that wrote it, or a later one"
-        )
     tables = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
     expected = {name.encode(): sql.encode() for name, sql in (_TABLES | _SQLITE_TABLES).items()}
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
