@@ -62,11 +62,11 @@ def test_in_virtual_time(name):
 @pytest.mark.parametrize("name", PROCESSES)
 def test_on_processes(name):
     rng = np.random.default_rng(5)
-    X = np.column_stack([np.ones(600), rng.normal(size=600)])
-    y = (rng.random(600) < 1 / (1 + np.exp(1 - X[:, 1]))).astype(float)
+    design = np.column_stack([np.ones(600), rng.normal(size=600)])
+    y = (rng.random(600) < 1 / (1 + np.exp(1 - design[:, 1]))).astype(float)
     result = quorate.sample(
         logistic(["intercept", "slope"]),
-        {"X": X, "y": y},
+        {"X": design, "y": y},
         workers=4 if name in ("cmc", "coded") else 1,
         scheme=PROCESSES[name],
         draws=60,
