@@ -412,8 +412,6 @@ def test_densities_that_are_none_are_refused(content, run):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    if browser.CHROMIUM is None:
-        pytest.skip("neither chromium nor google-chrome is installed")
     with browser.opened(tmp_path_factory.mktemp("profile")) as page:
         yield page
 
@@ -455,6 +453,7 @@ def crowded(tmp_path_factory):
     return run / "report.html"
 
 
+@browser.needed
 @pytest.mark.parametrize(("width", "scheme", "media"), LOOKS)
 def test_nothing_overlaps_complains_or_leaves_the_file(width, scheme, media, crowded, page):
     page.look(crowded.as_uri(), width, scheme, media)
@@ -472,6 +471,7 @@ def test_nothing_overlaps_complains_or_leaves_the_file(width, scheme, media, cro
     assert {a for a in page.requests if not a.startswith("data:")} == {crowded.as_uri()}
 
 
+@browser.needed
 def test_a_page_on_which_all_of_that_happens_is_found_out(page, tmp_path):
     """The control."""
     path = tmp_path / "bad.html"
