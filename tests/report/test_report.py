@@ -250,11 +250,13 @@ def test_numbers_and_times():
 def test_citing_is_what_the_citation_file_says(request):
     lines = (request.config.rootpath / "CITATION.cff").read_text().splitlines()
     quoted = " ".join(citing.references()).lower()
-    for line in lines:
-        key, _, value = line.strip(" -").partition(": ")
-        if key in ("title", "version", "family-names", "given-names", "name"):
-            assert value.strip('"').lower() in quoted
-            assert value.strip('"').lower() in citing.bibtex().lower()
+    keys = {"title", "version", "family-names", "given-names", "name"}
+    told = [line.strip(" -").partition(": ")[::2] for line in lines]
+    cited = [(key, value.strip('"').lower()) for key, value in told if key in keys]
+    assert {key for key, _ in cited} == keys
+    for _, value in cited:
+        assert value in quoted
+        assert value in citing.bibtex().lower()
 
 
 def test_the_command(run, tmp_path):
