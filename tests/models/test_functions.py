@@ -312,7 +312,7 @@ def test_the_start_is_checked_by_shard():
     shards = [{"y": np.ones(3)}, {"y": np.array([1.0, np.nan])}]
     model = one_parameter(lambda p, shard: -p["s"] * shard["y"].sum())
     check_start(model, shards[:1])
-    with pytest.raises(BadInputError, match="log_likelihood, on shard 1 is nan"):
+    with pytest.raises(BadInputError, match="Shard 1: log_likelihood is nan"):
         check_start(model, shards)
     with pytest.raises(BadInputError, match="shard 7 is 'empty'"):
         check_start(model, {7: {"y": np.ones(0)}})

@@ -83,8 +83,7 @@ def check_start(model: Model, shards: Mapping[int, Shard] | Sequence[Shard]) -> 
         try:
             value = model.log_likelihood(x, shard)
         except BadInputError as error:
-            name = f"{error.name}, on shard {index}"
-            raise BadInputError(name, error.received, error.way_out) from error
+            raise BadInputError(f"Shard {index}: {error}") from error
         require(np.isfinite(value), what, value, f"at the start, {start}: {lost}")
 
 
