@@ -215,6 +215,7 @@ def test_functions_of_a_nested_dictionary(rng):
         {"a": {"b": Positive()}, "c": Ordered(2)},
     )
     assert model.names == ("log(a.b)", "c[0]", "log(c[1] - c[0])")
+    assert model.names is model.names  # built once, not at each evaluation
     draws = rng.standard_normal((4, 3))
     named = model.constrain(draws)
     assert {name: value.shape for name, value in named.items()} == {"a.b": (4,), "c": (4, 2)}

@@ -36,7 +36,7 @@ class GeneralisedLinearModel:
     def dim(self) -> int:
         return len(self.columns) + (self.scale_prior is not None)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         scale = self.family.scale_name
         return self.columns if scale is None else (*self.columns, f"log({scale})")
