@@ -20,7 +20,6 @@ from quorate.models import (
     Real,
     Simplex,
     UnitInterval,
-    check_start,
     from_functions,
 )
 from quorate.models.subposterior import Target
@@ -307,20 +306,6 @@ def test_gradients_that_do_not_exist():
 def test_density_zero_is_legal(mixed):
     model = one_parameter(lambda p, shard: -np.inf)
     assert model.log_likelihood(np.zeros(1), {"y": np.ones(3)}) == -np.inf
-
-
-def test_the_start_is_checked_by_shard():
-    shards = [{"y": np.ones(3)}, {"y": np.array([1.0, np.nan])}]
-    model = one_parameter(lambda p, shard: -p["s"] * shard["y"].sum())
-    check_start(model, shards[:1])
-    with pytest.raises(BadInputError, match="Shard 1: log_likelihood is nan"):
-        check_start(model, shards)
-    with pytest.raises(BadInputError, match="shard 7 is 'empty'"):
-        check_start(model, {7: {"y": np.ones(0)}})
-    with pytest.raises(BadInputError, match=r"log_likelihood of shard 0 is -inf.*initial"):
-        check_start(one_parameter(lambda p, shard: -np.inf), shards)
-    with pytest.raises(BadInputError, match="log_prior is -inf"):
-        check_start(one_parameter(lambda p, s: 0.0, log_prior=lambda p: -np.inf), shards)
 
 
 def test_words_that_are_not_known():
