@@ -2,32 +2,36 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.table import Table
 
 from quorate.api import check
 from quorate.cli.console import out
+from quorate.cli.options import options_of
 from quorate.cli.sampling import summary_table
+from quorate.engines.options import Processes
 from quorate.run.run import N_POINTS
 from quorate.trust.shards import ShardFinding
 from quorate.trust.verdict import GOOD, USABLE, Verdict
 
-_NOT_TRUSTED = 3  # exit code of a merge that is not to be trusted, or could not be checked
+_NOT_TRUSTED = 3  # exit code of a merge that should not be trusted, or could not be checked
 
 
 @click.command("check")
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 @click.option("--points", type=int, default=N_POINTS, show_default=True, metavar="M")
-@click.option("--processes", type=int, metavar="N", help="Fewer or more than workers.")
-@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this time.")
-def check_command(run_dir: Path, **options: Any) -> None:
-    """Hold the merged draws of a run against its posterior.
+@options_of(Processes, ["processes"])
+@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after so many seconds.")
+def check_command(
+    run_dir: Path, points: int, processes: int | None, max_time: float | None
+) -> None:
+    """Check the merged draws of a run against the exact posterior density.
 
-    Executes the model that is kept with the run: check only runs that you trust.
+    This executes the model that is stored with the run: check only runs that you trust.
     """
-    verdict = check(run_dir, **options)
+    engine = None if processes is None else Processes(processes)
+    verdict = check(run_dir, points=points, engine=engine, max_time=max_time)
     _show(verdict)
     if verdict.verdict not in (GOOD, USABLE):
         raise SystemExit(_NOT_TRUSTED)

@@ -1,10 +1,11 @@
-"""`quorate sample` and `quorate summary`."""
+"""`quorate sample`, `quorate resume` and `quorate summary`."""
 
 import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,118 +16,164 @@ from rich.text import Text
 
 from quorate.api import resume, sample
 from quorate.cli.console import err, out
+from quorate.cli.options import options_of, options_of_registry, taken, taken_of_registry
 from quorate.cli.watching import tell_address
+from quorate.data.cut import Cut
 from quorate.data.tables import open_table
+from quorate.engines.faults import Faults
+from quorate.engines.options import ENGINES
 from quorate.errors import BadInputError, LostShardError, require
 from quorate.live.beside import page_beside
 from quorate.models import linear, logistic, negative_binomial, poisson
 from quorate.models.formula import design
 from quorate.models.protocol import Model
-from quorate.protocol.coding.code import CODES
-from quorate.protocol.schemes import SCHEMES
+from quorate.protocol.schemes import SCHEMES, chosen
 from quorate.results.result import Result, load_story, load_summary
 from quorate.run.history import History
 from quorate.run.progress import Listener, json_lines
-from quorate.run.settings import ENGINES
-from quorate.run.stopping import DONE, ENOUGH
-from quorate.samplers import SAMPLERS
+from quorate.run.settings import Settings
+from quorate.run.stopping import DONE, ENOUGH, Until
+from quorate.samplers import SAMPLERS, make_sampler
 from quorate.trust.verdict import GOOD
 
 _STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it
 _FAILED = 4  # exit code of a run that has none
+_FAMILIES = {
+    "linear": linear,
+    "logistic": logistic,
+    "poisson": poisson,
+    "negative_binomial": negative_binomial,
+}
+
+# The settings that are options of the command line; `by`, `until` and `faults` are taken apart.
+_PLAIN = ("workers", "redundancy", "scheme", "draws", "seed", "engine", "sampler", "on_lost_shard")
+_OF_ANY_SITTING = ("draws", "seed", "engine", "on_lost_shard")
+_METAVARS = {
+    "workers": "K",
+    "redundancy": "R",
+    "draws": "L",
+    "scheme": "|".join(SCHEMES),
+    "engine": "|".join(ENGINES),
+    "sampler": "|".join(SAMPLERS),
+    "on_lost_shard": "raise|exclude",
+    "time": "SECONDS",
+    "slow": "NxF",
+    "dead": "N[@B]",
+    "straggle": "TAIL",
+    "by": "shuffle|files|stratify:COLUMN",
+}
+_FLAGS = {"time": "max-time", "ess": "target-ess", "address": "ray-address"}
+_RUN = click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+_WATCH = click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines.")
+_CHECK = options_of(Settings, ["check", "every"])
 
 
 @click.command("sample")
 @click.argument("what", nargs=-1, required=True, metavar="[MODEL.py:NAME] DATA...")
-@click.option("--formula", help="Such as 'late ~ hour + origin', in place of a model.")
+@click.option("--formula", help="Fit a formula such as 'late ~ hour + origin', without a model.")
 @click.option(
     "--family",
     default="linear",
-    show_default=True,
-    metavar="linear|logistic|poisson|negative_binomial",
-    help="With --formula.",
+    metavar="|".join(_FAMILIES),
+    help="Family of the formula.  [default: linear]",
 )
-@click.option("--workers", type=int, default=8, show_default=True, metavar="K")
-@click.option("--redundancy", type=int, metavar="R", help="[default: 2, or 1 for one worker]")
-@click.option("--scheme", default="grouped", show_default=True, metavar="|".join(SCHEMES))
-@click.option("--draws", type=int, default=2000, show_default=True, metavar="L")
-@click.option("--sampler", default="auto", show_default=True, metavar="|".join(SAMPLERS))
-@click.option("--thin", type=int, default=1, show_default=True, metavar="N")
-@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this time.")
-@click.option("--target-ess", type=float, metavar="N", help="Stop at so many effective draws.")
-@click.option("--seed", type=int, default=1, show_default=True, metavar="N")
-@click.option("--by", default="shuffle", show_default=True, metavar="shuffle|files|stratify:COLUMN")
+@options_of(Settings, _PLAIN, metavars=_METAVARS)
+@click.option("--thin", type=int, metavar="N", help="Keep every N-th step of the sampler.")
+@options_of(Until, flags=_FLAGS, metavars=_METAVARS)
+@options_of(Cut, ["by"], metavars=_METAVARS)
 @click.option("--columns", metavar="A,B,…", help="Columns of the data that the model reads.")
-@click.option("--pairing", metavar="paper|all", help="[default: all, paper for coded]")
-@click.option("--weights", metavar="shrunk|draws", help="[default: shrunk, draws with a ridge]")
-@click.option("--cov-ridge", type=float, default=0.0, show_default=True, metavar="X")
-@click.option("--precision", default="exact", show_default=True, metavar="exact|estimated")
-@click.option("--precision-ridge", type=float, metavar="Y", help="Of estimated precisions.")
-@click.option("--gap", type=int, metavar="N", help="Of the adaptive scheme: use spare slots.")
-@click.option("--code", default="grouped", show_default=True, metavar="|".join(CODES))
-@click.option("--engine", default="process", show_default=True, metavar="|".join(ENGINES))
-@click.option("--ray-address", metavar="HOST:PORT", help="Of a Ray cluster that runs, or auto.")
-@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
-@click.option("--processes", type=int, metavar="N", help="Fewer or more than workers.")
-@click.option("--restarts", type=int, default=5, show_default=True, metavar="N")
-@click.option("--on-lost-shard", default="raise", show_default=True, metavar="raise|exclude")
-@click.option("--slow", metavar="NxF", help="Make N workers F times slower, on purpose.")
-@click.option("--dead", metavar="N[@B]", help="End N workers, after B blocks, on purpose.")
-@click.option("--json", "as_json", is_flag=True, help="Tell the progress as lines of JSON.")
-@click.option("--straggle", metavar="pareto:TAIL", help="Delay blocks by random factors.")
-@click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
-@click.option("--check/--no-check", default=True, help="Hold the merge against the posterior.")
+@options_of_registry(SCHEMES, leave_out=["redundancy"])
+@options_of_registry(ENGINES, flags=_FLAGS)
+@options_of(Faults, metavars=_METAVARS)
+@options_of(Settings, ["run_dir"], metavars={"run_dir": "DIR"})
+@_CHECK
+@_WATCH
+@_JSON
 def sample_command(
     what: tuple[str, ...],
     formula: str | None,
     family: str,
-    straggle: str | None,
+    thin: int | None,
     columns: str | None,
-    as_json: bool,
-    run_dir: Path | None,
+    run_dir: str | None,
     watch: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Draw from the posterior of a model on this machine, or on a Ray cluster."""
-    tail = _tail_index(straggle)
-    reading: dict[str, Any] = {"columns": columns.split(",") if columns else None}
+    settings = _settings(options, thin)
     if formula is None:
-        require(len(what) >= 2, "arguments", " ".join(what), "give MODEL.py:NAME and then data")
+        require(len(what) >= 2, "Give MODEL.py:NAME and then data, or a --formula and data.")
         model, files = _load(what[0]), list(what[1:])
+        reading: dict[str, Any] = {"columns": columns.split(",") if columns else None}
     else:
         files = list(what)
         model, reading = _regression(formula, family, files)
-    options |= {"straggle": tail, "progress": _progress(as_json)}
+    settings["by"] = Cut(**taken(options, ["by"]), **reading)
+    folder = None if run_dir is None else Path(run_dir)
     with _told() as tell:
-        with page_beside(run_dir, tell_address) if watch else nullcontext(run_dir) as folder:
-            result = sample(model, files, run_dir=folder, **reading, **options)
+        with page_beside(folder, tell_address) if watch else nullcontext(folder) as found:
+            progress = _progress(as_json)
+            result = sample(model, files, run_dir=found, progress=progress, **settings, **options)
         tell(result)
 
 
-@click.command("resume")
-@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
-@click.option("--draws", type=int, metavar="L", help="More than were asked for before.")
-@click.option("--engine", metavar="|".join(ENGINES), help="[default: as before]")
-@click.option("--ray-address", metavar="HOST:PORT", help="[default: as before]")
-@click.option("--processes", type=int, metavar="N", help="Fewer or more than workers.")
-@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this time.")
-@click.option("--target-ess", type=float, metavar="N", help="Stop at so many effective draws.")
-@click.option("--seed", type=int, metavar="N", help="To be sure that it is the right run.")
-@click.option("--on-lost-shard", metavar="raise|exclude")
-@click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
-@click.option("--check/--no-check", default=True, help="Hold the merge against the posterior.")
-@click.option("--json", "as_json", is_flag=True, help="Tell the progress as lines of JSON.")
-def resume_command(run_dir: Path, as_json: bool, watch: bool, **options: Any) -> None:
-    """Go on with a run that was interrupted, killed or ran out of time.
+def _settings(options: dict[str, Any], thin: int | None) -> dict[str, Any]:
+    """Settings as `sample` takes them, made from options that are removed from `options`."""
+    sampler = taken(options, ["sampler"]).get("sampler", _default("sampler"))
+    named = taken(options, _PLAIN)
+    scheme, engine = named.pop("scheme", _default("scheme")), named.pop("engine", None)
+    of_scheme = taken_of_registry(options, SCHEMES) | taken(named, ["redundancy"])
+    return {
+        **named,
+        "scheme": chosen(scheme, of_scheme),
+        "sampler": make_sampler(sampler, 1 if thin is None else thin),
+        **_of_sitting(options, engine or _default("engine")),
+        "faults": Faults(**taken(options, _names(Faults))),
+        **taken(options, ["check", "every"]),
+    }
 
-    Executes the model that is kept with the run: resume only runs that you trust.
+
+def _of_sitting(options: dict[str, Any], engine: str | None) -> dict[str, Any]:
+    """The engine and the limits of a sitting; the engine stays None if nothing is said of it."""
+    of_engine = taken_of_registry(options, ENGINES)
+    if engine is None and of_engine:
+        engine = "ray" if "address" in of_engine else _default("engine")
+    made = None if engine is None else ENGINES.chosen(engine, of_engine)
+    return {"engine": made, "until": Until(**taken(options, _names(Until)))}
+
+
+def _default(name: str) -> Any:
+    return next(field.default for field in fields(Settings) if field.name == name)
+
+
+def _names(made_of: type[Any]) -> list[str]:
+    return [field.name for field in fields(made_of)]
+
+
+@click.command("resume")
+@_RUN
+@options_of(Settings, _OF_ANY_SITTING, metavars=_METAVARS)
+@options_of(Until, flags=_FLAGS, metavars=_METAVARS)
+@options_of_registry(ENGINES, flags=_FLAGS)
+@_CHECK
+@_WATCH
+@_JSON
+def resume_command(run_dir: Path, as_json: bool, watch: bool, **options: Any) -> None:
+    """Resume a run that was interrupted, killed or ran out of time.
+
+    Options that are not given stay as they were. This executes the model that is stored with the
+    run: resume only runs that you trust.
     """
     if watch:
         with History(run_dir):
-            pass  # what cannot be read is told now
+            pass  # raises now what makes it unreadable
+    engine = taken(options, ["engine"]).get("engine")
+    changes = _of_sitting(options, engine) | taken(options, list(options))
     with _told() as tell:
         with page_beside(run_dir, tell_address) if watch else nullcontext():
-            result = resume(run_dir, progress=_progress(as_json), **options)
+            result = resume(run_dir, progress=_progress(as_json), **changes)
         tell(result)
 
 
@@ -136,7 +183,7 @@ def _progress(as_json: bool) -> bool | Listener:
 
 @contextmanager
 def _told() -> Iterator[Callable[[Result], None]]:
-    """What becomes of a run, in words and exit codes."""
+    """Show the result of a run, or the error that ended it, and choose the exit code."""
     try:
         yield _tell
     except LostShardError as error:
@@ -145,9 +192,9 @@ def _told() -> Iterator[Callable[[Result], None]]:
 
 
 def _tell(result: Result) -> None:
-    how_to_go_on = f"Go on with: quorate resume {result.run_dir}"
+    how_to_go_on = f"Resume with: quorate resume {result.run_dir}"
     if not result.n_draws:
-        err.print(f"No draws: {result.stopped} before there was one of every shard.")
+        err.print(f"No draws: {result.stopped} before every shard had one.")
         err.print(how_to_go_on, soft_wrap=True)
         raise SystemExit(_FAILED)
     out.print(summary_table(result.summary_rows().items()))
@@ -161,7 +208,7 @@ def _tell(result: Result) -> None:
 
 
 @click.command("summary")
-@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@_RUN
 def summary_command(run_dir: Path) -> None:
     """Print the parameters of a run again, and what happened in it."""
     out.print(summary_table(load_summary(run_dir).items()))
@@ -169,25 +216,14 @@ def summary_command(run_dir: Path) -> None:
         out.print(f"Result: {history}", soft_wrap=True, markup=False)
 
 
-def _tail_index(straggle: str | None) -> float | None:
-    if straggle is None:
-        return None
-    name, _, value = straggle.partition(":")
-    try:
-        require(name == "pareto", "straggle", straggle, "write pareto:TAIL")
-        return float(value)
-    except ValueError:
-        raise BadInputError("straggle", straggle, "write pareto:TAIL, such as pareto:1.2") from None
-
-
 def _load(spec: str) -> Model:
     """The object NAME of the file MODEL.py."""
     file, _, name = spec.rpartition(":")
     path = Path(file)
-    require(path.is_file(), "model", spec, "write MODEL.py:NAME, a file and a name in it")
+    require(path.is_file(), f"No file {file!r}. Write MODEL.py:NAME, a file and a name in it.")
     module_name = re.sub(r"\W", "_", f"model_file_{path.resolve()}")  # no library has this one
     found = importlib.util.spec_from_file_location(module_name, path)
-    require(found is not None, "model", spec, "the file must end in .py")
+    require(found is not None, f"{file!r} must end in .py.")
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -195,31 +231,28 @@ def _load(spec: str) -> Model:
     try:
         found.loader.exec_module(module)
     except Exception as error:
-        way_out = f"the file cannot be run ({type(error).__name__}: {error})"
-        raise BadInputError("model", spec, way_out) from None
+        raise BadInputError(
+            f"{file!r} cannot be run ({type(error).__name__}: {error}). Mend the file."
+        ) from None
     cloudpickle.register_pickle_by_value(sys.modules.setdefault(module.__name__, module))
-    require(hasattr(module, name), "model", spec, f"{file} has no {name}")
+    require(hasattr(module, name), f"{file!r} has no {name!r}. Write MODEL.py:NAME.")
     model: Model = getattr(module, name)
     return model
 
 
 def _regression(formula: str, family: str, files: list[str]) -> tuple[Model, dict[str, Any]]:
-    """A generalised linear model, and how its rows are made while files stream past."""
-    families = {
-        "linear": linear,
-        "logistic": logistic,
-        "poisson": poisson,
-        "negative_binomial": negative_binomial,
-    }
-    require(family in families, "family", family, f"choose one of {', '.join(families)}")
+    """A generalised linear model, and how rows of its design are made from files."""
+    require(
+        family in _FAMILIES, f"No family is named {family!r}. Choose one of {', '.join(_FAMILIES)}."
+    )
     table = open_table(files)
     learned = design(formula, table.batches(table.names))
     reading = {"columns": learned.variables, "transform": learned.arrays}
-    return families[family](learned.names), reading
+    return _FAMILIES[family](learned.names), reading
 
 
 def summary_table(rows: Iterable[tuple[str, dict[str, float]]]) -> Table:
-    """A line for each scalar, with its name; a column for each thing said of it."""
+    """A table with a row for each scalar and a column for each statistic."""
     table, rows = Table(), list(rows)
     table.add_column("parameter", no_wrap=True)
     columns = list(rows[0][1]) if rows else []
