@@ -45,9 +45,12 @@ def _spans(mine: Blocks, columns_per_second: float) -> list[list[float]]:
 
 
 def _status(history: History, mine: Blocks, worker: int, events: list[WorkerEvent]) -> str:
-    """Starting, working or ended; of a worker that is gone, what happened to it last."""
+    """Starting, working or ended; of a worker that is gone, what happened to it last.
+
+    A worker that was restarted is gone until it sends a block.
+    """
     if worker in history.gone():
-        return events[-1].word
+        return [e.word for e in events if e.takes_away or history.stopped is None][-1]
     if history.stopped is not None:
         return "ended"
     return "working" if len(mine) and mine.ends[-1] >= history.sitting else "starting"

@@ -41,7 +41,7 @@ function fixed(value, sd) {
   const size = Math.max(Math.abs(value), sd || 0);
   if (size !== 0 && (size >= 1e6 || size < 1e-4)) return value.toExponential(2);
   const digits = sd > 0 ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(sd)))) : 3;
-  return value.toFixed(digits);
+  return value.toFixed(digits).replace("-", "−");
 }
 
 function duration(seconds) {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate.errors import JournalError, QuorateError
-from quorate.journal import Resumed
+from quorate.journal import Checked, Resumed
 from quorate.journal import file as journal_file
 from quorate.live.lanes import lanes
 from quorate.live.parameters import parameters
@@ -113,7 +113,7 @@ def _events(history: History) -> list[dict[str, Any]]:
             "time": event.time,
             "worker": event.worker,
             "what": event.word,
-            "text": first_line(event.text),
+            "text": first_line(event.verdict if isinstance(event, Checked) else event.text),
         }
         for event in history.events[-_MOST_EVENTS:][::-1]
     ]

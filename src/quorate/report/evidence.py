@@ -10,7 +10,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
-from quorate.report.counterfactual import Pace, paces
+from quorate.report.counterfactual import Pace, cmc_releases, paces
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.result import DENSITIES, SUMMARY, VERDICT, load_summary
 from quorate.results.summary import INTERVAL, settling, summary_row
@@ -106,12 +106,18 @@ class Evidence:
         n = self.history.n_global
         return np.unique(np.linspace(1, max(n, 1), _MOST_POINTS).round().astype(np.int64))
 
-    def release_times(self, counts: IntArray) -> Array:
-        """When so many global draws were complete."""
+    @cached_property
+    def release_times(self) -> Array:
+        """When `counts` global draws were complete."""
         times, n_global = self.blocks.releases
-        return times[np.searchsorted(n_global, counts)]
+        return times[np.searchsorted(n_global, self.counts)]
 
-    def errors(self, counts: IntArray) -> tuple[Array, Array]:
+    @cached_property
+    def cmc_times(self) -> Array:
+        """When `counts` global draws would have been complete under CMC; inf for never."""
+        return cmc_releases(self.paces, self.counts)
+
+    def errors(self) -> tuple[Array, Array]:
         """Expected error of the mean of the first draws, and its distance from the mean of all.
 
         Both are in posterior standard deviations, as a root mean square over coordinates. The
@@ -119,7 +125,7 @@ class Evidence:
         """
         view, scale = self.history.view, self.merged.std(axis=0)
         moving = (scale > 0) & np.isfinite(self.ess)
-        shares = counts / counts[-1]
+        shares = self.counts / self.counts[-1]
         expected = np.sqrt(np.mean(1 / self.ess[moving]) / shares)
         gaps = settling(self.merged, view.weights(), view.shard_draws(), shares)
         seen = np.sqrt(np.mean((gaps[:, moving] / scale[moving]) ** 2, axis=1))

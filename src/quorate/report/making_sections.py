@@ -24,7 +24,7 @@ def configuration(evidence: Evidence) -> Html:
         about["rows"] = f"{sum(rows):,}, {min(rows):,} to {max(rows):,} in a shard"
     for event in history.events:
         if isinstance(event, Started | Resumed | Finished):
-            about[f"{event.word} at"] = event.date
+            about[f"{event.word} at"] = event.date.replace("T", " ").replace("+00:00", " UTC")
     return _pairs({name.replace("_", " "): value for name, value in about.items()})
 
 

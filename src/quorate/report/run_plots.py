@@ -9,7 +9,6 @@ from matplotlib.ticker import NullFormatter
 from quorate._types import Array
 from quorate.journal import Excluded, Resumed, WorkerEvent
 from quorate.protocol.messages import Happening
-from quorate.report.counterfactual import cmc_releases
 from quorate.report.evidence import Evidence
 from quorate.report.svg import ACCENT, BAD, FAINT, INK, MUTED, PAPER, canvas, drawing, shard_colour
 from quorate.run.history import Blocks, History
@@ -59,7 +58,7 @@ def timeline(history: History, blocks: Blocks) -> Figure:
         axes = figure.add_subplot()
         image = (lanes(blocks, n, seconds) * 255).round().astype(np.uint8)
         extent = (0.0, seconds, n - 0.5, -0.5)
-        axes.imshow(image, extent=extent, aspect="auto", interpolation="none")
+        axes.imshow(image, extent=extent, aspect="auto", interpolation="none", zorder=1)
         for worker, start, stop in _lives(history):
             axes.hlines(worker, start, stop, color=FAINT, linewidth=1.0, zorder=0.5)
         _marks(axes, history)
@@ -102,18 +101,17 @@ def _marks(axes: Axes, history: History) -> None:
 
 def draws_over_time(evidence: Evidence) -> Figure:
     """L(t), and what it would have been under CMC."""
-    counts = evidence.counts
-    times = evidence.release_times(counts)
-    cmc = cmc_releases(evidence.paces, counts)
+    counts, times, cmc = evidence.counts, evidence.release_times, evidence.cmc_times
     there = np.isfinite(cmc)
     with drawing():
         figure = canvas(440, 290)
         axes = figure.add_subplot()
         axes.step(times, counts, where="post", color=ACCENT, linewidth=1.8, label="this run")
-        axes.step(
-            cmc[there], counts[there], "--", where="post", color=MUTED, linewidth=1.3,
-            label="plain CMC, same block times",
-        )  # fmt: skip
+        if there.any():
+            axes.step(
+                cmc[there], counts[there], "--", where="post", color=MUTED, linewidth=1.3,
+                label="plain CMC, same block times",
+            )  # fmt: skip
         axes.set(xlabel="seconds", ylabel="global draws, L(t)")
         axes.set_xlim(0, _reach(times[-1], cmc[there]))
         axes.set_ylim(bottom=0)
@@ -128,9 +126,8 @@ def _reach(end: float, others: Array) -> float:
 
 def errors_over_time(evidence: Evidence) -> Figure:
     """Errors of the means as draws come in."""
-    counts = evidence.counts
-    times = evidence.release_times(counts)
-    expected, seen = evidence.errors(counts)
+    times = evidence.release_times
+    expected, seen = evidence.errors()
     with drawing():
         figure = canvas(440, 290)
         axes = figure.add_subplot()

@@ -77,11 +77,16 @@ def progress(evidence: Evidence, pictures: Pictures) -> Html:
     """Global draws over time, L(t), and errors of the means."""
     if not evidence.history.n_global or not np.isfinite(evidence.ess).any():
         return note(TOO_FEW)
+    cmc = (
+        "Dashed: with the measured block times of the same workers, if every draw had waited for "
+        "all of them."
+    )
+    if np.isinf(evidence.cmc_times).all():
+        cmc = "Plain CMC would have had none of them, because a worker has sent no block."
     draws = pictures.figure(
         run_plots.draws_over_time(evidence),
         "global draws over time",
-        "Global draws that were complete. Dashed: with the measured block times of the same "
-        "workers, if every draw had waited for all of them.",
+        f"Global draws that were complete. {cmc}",
     )
     errors = pictures.figure(
         run_plots.errors_over_time(evidence),
@@ -119,9 +124,9 @@ def waiting(evidence: Evidence, pictures: Pictures) -> Html:
     )
     beside = _waiting_table(evidence, times, reasons)
     how = note(
-        "In virtual time: the measured time of a block, divided by the number of its shards. "
-        "Workers that shared a core or a process were measured so. A worker that sent too few "
-        "blocks repeats them."
+        "In virtual time: the measured time of a block, divided by the number of its shards. The "
+        "times include what workers lost by sharing a core or a process. A worker that sent too "
+        "few blocks repeats them."
     )
     return joined([paragraph(told), element("div", figure, beside, class_="pair"), how])
 

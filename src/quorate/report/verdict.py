@@ -32,7 +32,8 @@ def section(verdict: dict[str, Any] | str | None, folder: str) -> Html:
     if verdict.get("k_hat") is not None:
         facts.append(f"Pareto k̂ {number(verdict['k_hat'], 2)}")
     if verdict.get("importance_ess") is not None:
-        facts.append(f"effective sample size of importance {number(verdict['importance_ess'], 3)}")
+        ess = number(verdict["importance_ess"], 3)
+        facts.append(f"effective sample size of the importance weights {ess}")
     first = element("p", badge, " ", "; ".join(facts))
     advice = verdict.get("advice")
     return joined(
@@ -91,4 +92,6 @@ def _value(value: object) -> str:
         return ", ".join(f"{key}: {_value(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_value, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "" if value is None else number(value, 3)

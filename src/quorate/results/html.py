@@ -91,7 +91,7 @@ def number(value: object, digits: int = 4) -> str:
         return f"{value:,}" if isinstance(value, int) else "—"
     if abs(value) >= 10**digits:
         return fixed(float(value), 0)
-    return f"{float(value):.{digits}g}".replace("-", "−")
+    return f"{float(value):#.{digits}g}".rstrip(".").replace("-", "−")
 
 
 def fixed(value: float, decimals: int) -> str:

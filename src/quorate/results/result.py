@@ -300,13 +300,13 @@ class Result:
         return [ran, *lost, *self._slow_worker(), *checked]
 
     def _slow_worker(self) -> list[str]:
-        """The slowest worker, if it sent less than a quarter of what others sent."""
-        blocks = self.blocks_of_workers()
-        slowest = int(np.argmin(blocks))
-        others = np.median(np.delete(blocks, slowest)) if self.workers > 1 else 0
-        if others < _MANY_BLOCKS or blocks[slowest] >= others / 4:
+        """The slowest worker that was not lost, if it sent less than a quarter of the others."""
+        blocks = dict(enumerate(self.blocks_of_workers()))
+        slowest = min((k for k in blocks if k not in self.lost), key=blocks.__getitem__, default=0)
+        sent = blocks.pop(slowest)
+        others = np.median(list(blocks.values())) if blocks else 0
+        if others < _MANY_BLOCKS or sent >= others / 4:
             return []
-        sent = blocks[slowest]
         return [f"worker {slowest} was slow: it sent {sent} blocks, the others about {others:.0f}"]
 
 
