@@ -50,11 +50,18 @@ def _with_settings(
     def decorate(function: Callable[[Model, object, Settings], R]) -> _TakesSettings[P, R]:
         @wraps(function)
         def taking(model: Model, data: object, *args: P.args, **settings: P.kwargs) -> R:
+            unknown = [name for name in settings if name not in listed]
+            if unknown:
+                raise TypeError(
+                    f"{function.__name__} has no setting {' or '.join(unknown)}. Its settings are "
+                    f"{', '.join(listed)}."
+                )
             return function(model, data, made_of(*args, **settings))
 
         own = [p for p in inspect.signature(function).parameters.values() if p.name != "settings"]
-        listed = inspect.signature(made_of).parameters.values()
-        taking.__signature__ = inspect.Signature([*own, *listed])  # type: ignore[attr-defined]
+        listed = inspect.signature(made_of).parameters
+        whole = inspect.Signature([*own, *listed.values()])
+        taking.__signature__ = whole  # type: ignore[attr-defined]
         doc, parameters = inspect.getdoc(function), inspect.getdoc(Settings)
         taking.__doc__ = f"{doc}\n\n{_section(parameters or '')}"
         return taking

@@ -1,5 +1,6 @@
 """Real processes: what they draw, how they end, and what becomes of their mistakes."""
 
+import inspect
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from quorate.data.write import ShardSet
 from quorate.errors import BadInputError, LostShardError, WorkerFailedError, WrongShapeWarning
 from quorate.merging.consensus import consensus_weights, merge
 from quorate.numerics.ess import mean_ess
+from quorate.protocol.scheme import Setup
 
 N_ROWS = 400
 
@@ -64,13 +66,15 @@ def test_the_posterior_is_right(scheme, rows, tmp_path, seed):
 
 def test_cmc_draws_do_not_depend_on_speed(rows, tmp_path):
     plain = sample(rows, tmp_path / "plain", scheme="cmc")
-    slowed = sample(rows, tmp_path / "slowed", scheme="cmc", slow="1x3", straggle=1.5)
+    slowed = sample(rows, tmp_path / "slowed", scheme="cmc", faults="slow:1x3,straggle:1.5")
     np.testing.assert_array_equal(plain.unconstrained, slowed.unconstrained)
 
 
 def test_a_worker_that_dies_is_covered_by_its_group(rows, tmp_path):
-    options = {"dead": "1@1", "slow": "3x20", "restarts": 0}  # it dies before others are done
-    result = sample(rows, tmp_path, redundancy=2, draws=1500, **options)
+    faults = quorate.Faults(dead="1@1", slow="3x20")  # it dies before others are done
+    engine = quorate.Processes(restarts=0)
+    scheme = quorate.Grouped(redundancy=2)
+    result = sample(rows, tmp_path, scheme=scheme, draws=1500, faults=faults, engine=engine)
     assert result.stopped == "done"
     assert result.lost == {3}
     assert "lost worker 3" in repr(result)
@@ -78,7 +82,14 @@ def test_a_worker_that_dies_is_covered_by_its_group(rows, tmp_path):
 
 def test_cmc_without_one_of_its_workers_gives_what_there_is(rows, tmp_path):
     with pytest.raises(LostShardError, match="shard 3") as caught:
-        sample(rows, tmp_path, scheme="cmc", dead="1@2", draws=100_000, restarts=0)
+        sample(
+            rows,
+            tmp_path,
+            scheme="cmc",
+            faults="dead:1@2",
+            draws=100_000,
+            engine=quorate.Processes(restarts=0),
+        )
     result = caught.value.result
     assert result.stopped == "workers lost"
     assert result.lost == {3}
@@ -86,12 +97,12 @@ def test_cmc_without_one_of_its_workers_gives_what_there_is(rows, tmp_path):
 
 
 def test_time_is_up(rows, tmp_path):
-    result = sample(rows, tmp_path, draws=10**7, max_time=1.0)
+    result = sample(rows, tmp_path, draws=10**7, until=quorate.Until(time=1.0))
     assert result.stopped == "time is up"
 
 
 def test_enough_is_enough(rows, tmp_path):
-    result = sample(rows, tmp_path, draws=10**7, target_ess=300)
+    result = sample(rows, tmp_path, draws=10**7, until="ess:300")
     assert result.stopped == "enough effective draws"
     assert all(row["ess"] >= 300 for row in result.summary_rows().values())
 
@@ -117,7 +128,7 @@ def test_what_a_sampler_warns_of_in_a_worker_is_passed_on(rows, tmp_path):
 
 
 def test_a_run_without_a_single_draw_is_a_result_too(rows, tmp_path):
-    result = sample(rows, tmp_path, max_time=1e-3)
+    result = sample(rows, tmp_path, until=quorate.Until(time=1e-3))
     assert result.stopped == "time is up"
     assert result.unconstrained.shape == (0, 2)
     assert result.summary_rows() == {}
@@ -133,7 +144,8 @@ def test_one_worker_needs_no_word_about_redundancy(rows, tmp_path):
     "options", [{}, {"precision": "estimated", "cov_ridge": 1e-4, "precision_ridge": 1.0}]
 )
 def test_coded_runs(options, rows, tmp_path):
-    result = sample(rows, tmp_path, scheme="coded", redundancy=2, draws=200, **options)
+    scheme = quorate.Coded(redundancy=2, **options)
+    result = sample(rows, tmp_path, scheme=scheme, draws=200)
     assert result.unconstrained.shape == (200, 2)
     assert result.shard_draws == ()
 
@@ -207,22 +219,48 @@ def test_ctrl_c_keeps_what_is_there(script):
     ("change", "message"),
     [
         ({"workers": N_ROWS + 1}, "shard"),
-        ({"draws": 0}, "at least one"),
-        ({"redundancy": 9}, "at most 4"),
+        ({"draws": 0}, "at least 1"),
+        ({"redundancy": 9}, "from 1 to the number of workers, 4, not 9"),
         ({"scheme": "magic"}, "cmc, grouped, coded"),
         ({"sampler": "magic"}, "ellipse"),
-        ({"max_time": 0.0}, "above 0"),
-        ({"target_ess": -1}, "above 0"),
-        ({"draws": 2.5}, "at least one"),
+        ({"until": quorate.Until(time=1.0), "every": -1.0}, "0 seconds or more"),
+        ({"until": "ess:-1"}, "above 0"),
+        ({"draws": 2.5}, "at least 1, not 2.5"),
         ({"model": 7}, "quorate.models"),
-        ({"slow": "3x2", "dead": "2"}, "only 4"),
-        ({"straggle": 0.5}, "above 1"),
-        ({"scheme": "coded", "precision": "estimated"}, "ridge"),
-        ({"scheme": "coded", "on_lost_shard": "exclude"}, "coded sum"),
+        ({"faults": "slow:3x2,dead:2"}, "only 4"),
+        ({"faults": "straggle:0.5"}, "above 1"),
+        ({"faults": "asleep:2"}, "slow:VALUE, dead:VALUE, straggle:VALUE"),
+        ({"until": "ess:many"}, "Cannot read 'ess:many'"),
+        ({"scheme": "coded", "on_lost_shard": "exclude"}, "coded cannot leave shards out"),
         ({"scheme": "coded", "sampler": lambda target, start, rng: None}, "same bits"),
-        ({"weights": "magic"}, "draws or shrunk"),
+        ({"scheme": quorate.CMC(), "redundancy": 2}, r"Give redundancy to CMC\(\.\.\.\)"),
     ],
 )
 def test_bad_input(change, message, rows, tmp_path):
     with pytest.raises(BadInputError, match=message):
         sample(rows, tmp_path, **change)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "estimated"}, "need `cov_ridge`"),
+        ({"weights": "magic"}, "draws or shrunk"),
+        ({"redundancy": 2.5}, "whole number"),
+    ],
+)
+def test_bad_options_of_a_scheme(options, message):
+    with pytest.raises(BadInputError, match=message):
+        quorate.Coded(**options).start(Setup(4, 2, 10))
+
+
+def test_unknown_settings_are_named(rows, tmp_path):
+    with pytest.raises(TypeError, match=r"sample has no setting gap\. Its settings are workers"):
+        sample(rows, tmp_path, gap=3)
+
+
+def test_stream_takes_what_sample_takes():
+    assert inspect.signature(quorate.stream) == inspect.signature(quorate.sample).replace(
+        return_annotation=inspect.signature(quorate.stream).return_annotation
+    )
+    assert len(inspect.signature(quorate.sample).parameters) <= 18

@@ -148,7 +148,7 @@ def test_the_draws_are_those_of_processes(options, cluster, rows, tmp_path, seed
 def test_an_actor_that_is_killed_comes_back(cluster, rows, tmp_path, engine):
     engine.is_time = lambda engine, worker: worker == 1
     engine.act = lambda engine: engine._ray.kill(engine._actors[1].handle)
-    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
+    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert result.stopped == "done"
     assert [note.what for _, note in result.timeline.notes] == ["lost", "restarted"]
     undisturbed = sample(rows, tmp_path / "process")
@@ -177,7 +177,7 @@ def test_rows_that_a_node_does_not_see_are_delivered(cluster, rows, tmp_path, en
         return replace(there, fingerprints=("another",) * there.n_shards)
 
     monkeypatch.setattr("quorate.engines.ray.ShardSet", SimpleNamespace(open=elsewhere))
-    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
+    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert was_delivered == [True]
     expected = sample(rows, tmp_path / "process")
     np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
@@ -211,7 +211,7 @@ def test_a_node_that_is_lost_is_done_without(cluster, rows, tmp_path, engine):
 
     engine.is_time = lambda engine, worker: engine.placed[worker] == node.node_id
     engine.act = remove
-    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
+    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert result.stopped == "done"
     assert "lost" in [note.what for _, note in result.timeline.notes]
     undisturbed = sample(rows, tmp_path / "process")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quorate.journal import BlockRecord
+from quorate.journal import BlockRecord, TaskGiven
 
 
 def block(draw, n=3, worker=0, **options):
@@ -10,3 +10,7 @@ def block(draw, n=3, worker=0, **options):
     payload = worker + np.arange(draw, draw + n, dtype=float)[:, None, None] * [[1.0, -1.0]]
     state = {"position": payload[-1, 0], "n": np.array(draw + n)}
     return BlockRecord(0.5 * draw, worker, 0, (worker,), 0, draw, payload, state=state, **options)
+
+
+def task(time, worker=0):
+    return TaskGiven(time, worker, 0, (worker,), 0, 0, 3, False)

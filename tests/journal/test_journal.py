@@ -19,18 +19,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from helpers.journal_blocks import block
+from helpers.journal_blocks import block, task
 from quorate.errors import BadInputError, JournalError, JournalWarning
 from quorate.journal import (
     BlockRecord,
     ChainKey,
-    EventRecord,
-    FitRecord,
+    Checked,
+    Excluded,
+    Finished,
     Journal,
     JournalReader,
-    run_event,
+    PriorRestored,
+    Resumed,
+    Started,
+    TaskGiven,
+    WorkerEvent,
 )
 from quorate.journal import records as journal_rows
+from quorate.protocol.messages import Happening
 
 KEY = ChainKey(0, (0,), 0)
 CONFIGURATION = {"seed": 1, "scheme": "cmc"}
@@ -63,13 +69,13 @@ def stored(record):
 def small_journal(folder):
     """Three chains, two fits and some events; returns what was written."""
     records = [
-        run_event(0.0, "start"),
-        FitRecord(0.1, 0, 0, {"mean": np.arange(2.0), "cov": np.eye(2)}),
-        FitRecord(0.1, 1, 1, {"mean": np.arange(2.0) + 1}),
+        Started(0.0),
+        task(0.1),
+        task(0.1, worker=1),
         *(block(3 * i, worker=w, extras={"p": np.eye(2) * i}) for i in range(4) for w in range(3)),
-        EventRecord(9.0, "failed", 2, 1, {"traceback": "Zeile 3: Überlauf"}),
+        WorkerEvent(9.0, 2, 1, Happening.FAILED, "Zeile 3: Überlauf"),
         *(block(12 + 3 * i, worker=w) for i in range(2) for w in range(3)),
-        run_event(10.0, "finish", reason="done"),
+        Finished(10.0, "done"),
     ]
     with Journal.create(folder, CONFIGURATION) as journal:
         for start in range(0, len(records), 4):
@@ -98,15 +104,25 @@ payloads = kinds.flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=1, min_side=0, max_side=4))
 )
 named = st.dictionaries(st.text(max_size=5), any_arrays, max_size=3)
-events = st.builds(
-    EventRecord, st.floats(0), st.text(), st.none() | st.integers(0), details=details
-)
-fits = st.builds(FitRecord, st.floats(0), st.integers(0), st.integers(0), named)
+times, indices = st.floats(0), st.integers(0)
+events = st.one_of(
+    st.builds(Started, times),
+    st.builds(Resumed, times, details),
+    st.builds(Finished, times, st.text()),
+    st.builds(Checked, times, st.text()),
+    st.builds(Excluded, times, st.lists(indices).map(tuple)),
+    st.builds(PriorRestored, times, st.floats(0, 1), st.booleans()),
+    st.builds(WorkerEvent, times, indices, indices, st.sampled_from(Happening), st.text()),
+    st.builds(
+        TaskGiven, times, indices, indices, st.lists(indices).map(tuple), indices, indices,
+        indices, st.booleans(),
+    ),
+)  # fmt: skip
 parts = st.tuples(st.integers(0, 1), payloads, named, named)
 
 
 @settings(max_examples=25)
-@given(details, st.lists(st.lists(events | fits | parts, max_size=4), max_size=3))
+@given(details, st.lists(st.lists(events | parts, max_size=4), max_size=3))
 def test_what_is_written_comes_back(configuration, batches):
     written, position, states = [], {}, {}
     with tempfile.TemporaryDirectory() as name:
@@ -139,15 +155,15 @@ def test_what_is_written_comes_back(configuration, batches):
 
 def test_numbers_of_numpy_are_numbers(tmp_path):
     with Journal.create(tmp_path, {}) as journal:
-        journal.append([EventRecord(np.float64(1.5), "lost", np.int64(3))])
+        journal.append([WorkerEvent(np.float64(1.5), np.int64(3), 0, Happening.LOST)])
     ((event,), _) = read(tmp_path)
-    assert event == EventRecord(1.5, "lost", 3)
+    assert event == WorkerEvent(1.5, 3, 0, Happening.LOST)
 
 
 def test_arrays_that_are_not_numbers_are_refused_and_nothing_is_written(tmp_path):
     with Journal.create(tmp_path, {}) as journal:
         with pytest.raises(BadInputError, match="arrays of numbers"):
-            journal.append([block(0), FitRecord(0.0, 0, 0, {"a": np.array([object()])})])
+            journal.append([block(0), block(0, worker=1, extras={"a": np.array([object()])})])
         journal.append([block(0)])
     assert len(read(tmp_path)[0]) == 1
 
@@ -177,7 +193,7 @@ def test_only_what_changed_of_a_state_is_sent(tmp_path):
 def test_a_run_goes_on_where_it_was(tmp_path):
     written = small_journal(tmp_path)
     with Journal.open(tmp_path) as journal:
-        journal.append([run_event(0.0, "resume"), block(18), block(0, worker=5)])
+        journal.append([Resumed(0.0, {}), block(18), block(0, worker=5)])
     records, states = read(tmp_path)
     assert len(records) == len(written) + 3
     assert same(states[KEY], block(18).state)
@@ -196,8 +212,8 @@ def test_a_reader_follows_a_run(tmp_path):
     with Journal.create(tmp_path, CONFIGURATION) as journal, JournalReader(tmp_path) as reader:
         assert list(reader.records()) == []
         for i in range(40):
-            journal.append([block(3 * i), EventRecord(1.0, "task", 0)])
-            assert [type(record) for record in reader.records()] == [BlockRecord, EventRecord]
+            journal.append([block(3 * i), task(1.0)])
+            assert [type(record) for record in reader.records()] == [BlockRecord, TaskGiven]
             assert reader.last_row == 2 * (i + 1)
             ((_, state),) = reader.states()
             assert same(state, block(3 * i).state)
@@ -251,7 +267,7 @@ def refused(folder, match):
 
 def test_a_second_journal_in_a_folder_is_refused(tmp_path):
     Journal.create(tmp_path, {}).close()
-    with pytest.raises(JournalError, match="is there already: resume"):
+    with pytest.raises(JournalError, match="exists already: resume"):
         Journal.create(tmp_path, {})
 
 
@@ -265,8 +281,8 @@ def test_what_others_left_behind_is_no_part_of_a_new_journal(tmp_path):
 
 
 def test_no_journal(tmp_path):
-    refused(tmp_path, "is not there")
-    refused(tmp_path / "nowhere", "is not there")
+    refused(tmp_path, "does not exist")
+    refused(tmp_path / "nowhere", "does not exist")
     assert not list(tmp_path.iterdir())
 
 
@@ -301,7 +317,8 @@ def altered(folder, statement):
 @pytest.mark.parametrize(
     ("statement", "match"),
     [
-        ("PRAGMA user_version = 2", "schema 2.*or a later one"),
+        ("PRAGMA user_version = 3", "schema 3.*or a later one"),
+        ("PRAGMA user_version = 1", r"schema 1.*open it with quorate 0\.1"),
         ("PRAGMA user_version = 0", "is damaged"),
         ("DROP TABLE states", "is damaged"),
         ("CREATE TABLE more (x)", "is damaged"),
@@ -387,15 +404,15 @@ _WRITER = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from quorate.journal import EventRecord, Journal
-from helpers.journal_blocks import block
+from quorate.journal import Journal
+from helpers.journal_blocks import block, task
 folder, first = Path(sys.argv[1]), int(sys.argv[2])
 journal = Journal.open(folder)
 journal._connection.execute("PRAGMA wal_autocheckpoint = 40")
 print("open", flush=True)
 for i in range(first, 1_000_000):
     blocks = [block(3 * i, worker=w) for w in range(3)]
-    journal.append([*blocks, EventRecord(float(i), "task", 0)])
+    journal.append([*blocks, task(float(i))])
     print(i, flush=True)
 """
 
@@ -447,7 +464,7 @@ def test_what_was_written_survives_its_writer(tmp_path, rng):
         for i, record in enumerate(records):
             expected = block(3 * (i // 4), worker=i % 4)
             if i % 4 == 3:
-                expected = EventRecord(float(i // 4), "task", 0)
+                expected = task(float(i // 4))
             assert same(record, stored(expected))
         for worker in range(3):
             expected = block(3 * (first - 1), worker=worker)
@@ -488,7 +505,10 @@ def damaged_row(folder, row, column, value):
 )
 def test_a_damaged_row_costs_what_follows_of_its_chain(column, value, tmp_path):
     written = small_journal(tmp_path)
-    row = 1 + next(i for i, r in enumerate(written) if r[:6] == block(3, worker=1)[:6])
+    wanted = block(3, worker=1)[:6]
+    row = 1 + next(
+        i for i, r in enumerate(written) if isinstance(r, BlockRecord) and r[:6] == wanted
+    )
     damaged_row(tmp_path, row, column, value)
     key = ChainKey(1, (1,), 0)
     kept = [
@@ -520,7 +540,7 @@ def test_rows_missing_at_the_end_are_told(tmp_path):
         records, _ = read(tmp_path)
     assert len(records) == len(written) - 2
     with pytest.warns(JournalWarning), Journal.open(tmp_path) as journal:
-        journal.append([EventRecord(1.0, "task")])
+        journal.append([task(1.0)])
     assert len(read(tmp_path)[0]) == len(written) - 1
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 from scipy.stats import chi2
 
+from helpers import schemes as make
 from helpers.assertions import FALSE_FAIL_RATE
 from quorate.errors import BadInputError
 from quorate.merging.consensus import consensus_weights, merge
@@ -16,7 +17,6 @@ from quorate.numerics.ess import bulk_ess, mean_ess
 from quorate.numerics.moments import Moments
 from quorate.numerics.streams import Streams
 from quorate.protocol.ledger import Ledger, Merging
-from quorate.protocol.schemes import scheme_maker
 
 counts_of_shards = st.lists(st.integers(1, 12), min_size=1, max_size=6).map(np.array)
 
@@ -65,8 +65,8 @@ def test_a_ledger_pairs_every_draw(rng, seed):
     paired = np.stack([x[order] for x, order in zip(draws, which, strict=True)], axis=1)
     got = ledger.consensus()
     np.testing.assert_allclose(got, merge(weights, paired), atol=1e-12)
-    assert ledger.draw_counts() == (9, 9)
-    assert plain.draw_counts() == (9, 3)
+    assert ledger.received.draw_counts() == (9, 9)
+    assert plain.received.draw_counts() == (9, 3)
     assert len(plain.consensus()) == 1
     by_chain = ledger.chains(1)
     np.testing.assert_array_equal(np.concatenate(by_chain)[:, 0], draws[1][[0, 2, 4, 1, 3]])
@@ -77,7 +77,7 @@ def test_without_a_draw_of_every_shard_there_is_none():
     ledger = Ledger([(0,), (1,)], Merging(1.0, "all"))
     ledger.add(0, np.zeros((3, 1, 2)))
     assert len(ledger.consensus()) == 0
-    assert ledger.draw_counts() == (3, 0)
+    assert ledger.received.draw_counts() == (3, 0)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_without_a_draw_of_every_shard_there_is_none():
 )
 def test_bad_pairings(scheme, pairing, message):
     with pytest.raises(BadInputError, match=message):
-        scheme_maker(scheme, 4, 2, 3, 1.0, pairing=pairing)
+        make.started(scheme, 4, 2, 3, 1.0, pairing=pairing)
 
 
 # ---------------------------------------------------------------- what it is worth

@@ -9,21 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quorate
+from helpers import schemes as make
 from helpers.assertions import assert_mean
 from quorate.engines import virtual
 from quorate.engines.latency import Dying, Exponential, Pareto, Slowed, Trace
 from quorate.errors import BadInputError
-from quorate.lab.error import relative_error, second_moment
-from quorate.lab.evaluate import trajectories
-from quorate.lab.specs import Curve, experiment
 from quorate.models.gaussian import GaussianSubposteriors, paper_subposteriors
 from quorate.numerics.streams import Streams
 from quorate.protocol.allocation import cyclic, overlapping, random_regular
 from quorate.protocol.coordinator import Coordinator
+from quorate.protocol.ledger import Merging
 from quorate.protocol.messages import Block, Release, Stop, Task, WorkerJoined, WorkerLost
-from quorate.protocol.schemes import scheme_maker
 from quorate.protocol.schemes.adaptive import AdaptiveCMC
-from quorate.protocol.schemes.cmc import CMC
 
 DIM = 2
 PARETO = Pareto(0.1, 1.2)
@@ -105,7 +102,7 @@ class Referee:
             self.queues[worker].pop(0)
             self.sent_of_first[worker] = 0
         self.tell(Block(task, first, np.zeros((n, 1, DIM))))
-        assert self.scheme.ledger.n_received == self.received
+        assert self.scheme.received.n_received == self.received
 
     def lose(self, worker):
         sent = self.sent_of_first[worker]
@@ -124,7 +121,7 @@ def test_every_order_of_arrivals(n_workers, redundancy):
     n_draws = 2
     ends = set()
     for order in product(range(n_workers), repeat=n_draws * n_workers + 1):
-        referee = Referee(AdaptiveCMC(n_workers, redundancy, 1.0), n_draws)
+        referee = Referee(make.adaptive(n_workers, redundancy, 1.0), n_draws)
         for worker in order:
             if referee.stopped:
                 break
@@ -150,7 +147,7 @@ def test_any_order_of_arrivals_losses_and_returns(
     n_workers, redundancy, n_draws, block_size, queue_depth, gap, data
 ):
     """No draw lost, none doubled, the shard furthest behind first; and the run ends with all."""
-    scheme = AdaptiveCMC(
+    scheme = make.adaptive(
         n_workers, min(redundancy, n_workers), 1.0, block_size=block_size, gap=gap, seed=3
     )
     referee = Referee(scheme, n_draws, queue_depth, gap)
@@ -164,7 +161,7 @@ def test_any_order_of_arrivals_losses_and_returns(
             referee.tell(WorkerJoined(back))
         elif what == 1 and alive:
             gone = data.draw(st.sampled_from(sorted(alive)))
-            if scheme.can_reach(n_draws, alive - {gone}):
+            if not scheme.out_of_reach(n_draws, alive - {gone}):
                 lost.add(gone)
                 referee.lose(gone)
         else:
@@ -173,11 +170,11 @@ def test_any_order_of_arrivals_losses_and_returns(
     assert referee.stopped == Stop(finished=True)
     assert min(referee.received) >= n_draws
     assert len(referee.seen) == sum(referee.received)
-    assert scheme.draw_counts() == (sum(referee.received),) * 2
+    assert scheme.received.draw_counts() == (sum(referee.received),) * 2
 
 
 def test_a_worker_that_comes_back_goes_on_after_its_last_draw():
-    scheme = AdaptiveCMC(1, 1, 1.0, block_size=3)
+    scheme = make.adaptive(1, 1, 1.0, block_size=3)
     task = scheme.next_task(0, None)
     assert task == Task(0, (0,), 0, 0, 3)
     scheme.receive(Block(task, 0, np.zeros((2, 1, DIM))))
@@ -188,7 +185,7 @@ def test_a_worker_that_comes_back_goes_on_after_its_last_draw():
 
 def test_nobody_waits_for_a_draw_under_way():
     """All draws wanted are under way; worker 1 draws on, since worker 0 may take for ever."""
-    scheme = AdaptiveCMC(2, 2, 1.0)
+    scheme = make.adaptive(2, 2, 1.0)
     tasks = [scheme.next_task(0, 1), scheme.next_task(0, 1)]
     assert {task.shards for task in tasks} == {(0,), (1,)}
     more = [scheme.next_task(1, 1), scheme.next_task(1, 1)]
@@ -200,14 +197,14 @@ def test_nobody_waits_for_a_draw_under_way():
 
 def test_ties_follow_the_seed():
     firsts = {
-        tuple(AdaptiveCMC(9, 3, 1.0, seed=seed).next_task(k, None).shards[0] for k in range(9))
+        tuple(make.adaptive(9, 3, 1.0, seed=seed).next_task(k, None).shards[0] for k in range(9))
         for seed in range(8)
     }
     assert len(firsts) == 8
 
 
 def test_chains_of_the_holders_of_a_shard_differ():
-    scheme = AdaptiveCMC(7, 3, 1.0, gap=1)
+    scheme = make.adaptive(7, 3, 1.0, gap=1)
     for shard in range(7):
         chains = [scheme.chain_of(worker, shard) for worker in range(7)]
         assert len(set(chains)) == 7
@@ -224,30 +221,34 @@ def test_placement():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"block_size": 0}, "at least one draw"),
-        ({"gap": -1}, "0 or more"),
+        ({"block_size": 0}, "at least 1"),
         ({"pairing": "none"}, "paper, all"),
     ],
 )
 def test_bad_input(options, message):
     with pytest.raises(BadInputError, match=message):
-        AdaptiveCMC(4, 2, 1.0, **options)
+        make.adaptive(4, 2, 1.0, **options)
+
+
+def test_a_gap_is_not_negative():
+    with pytest.raises(BadInputError, match="0 or more, not -1"):
+        make.started("adaptive", 4, 2, DIM, 1.0, gap=-1)
 
 
 def test_only_the_adaptive_scheme_has_spare_slots():
-    with pytest.raises(BadInputError, match="spare slots"):
-        scheme_maker("cmc", 4, 2, DIM, 1.0, gap=3)
+    with pytest.raises(BadInputError, match=r"'cmc' has no option gap\. Its options are pairing"):
+        make.started("cmc", 4, 2, DIM, 1.0, gap=3)
 
 
 def test_what_can_still_be_reached():
-    scheme = AdaptiveCMC(4, 2, 1.0)
-    assert scheme.can_reach(3, {0, 2})  # shards 0, 1 and 2, 3
-    assert not scheme.can_reach(3, {0, 1})
+    scheme = make.adaptive(4, 2, 1.0)
+    assert not scheme.out_of_reach(3, {0, 2})  # shards 0, 1 and 2, 3
+    assert scheme.out_of_reach(3, {0, 1})
     scheme.receive(Block(Task(2, (3,), 0, 0, 3), 0, np.zeros((3, 1, DIM))))
-    assert scheme.can_reach(3, {0, 1})
-    with_spare = AdaptiveCMC(4, 2, 1.0, gap=5)
-    assert with_spare.can_reach(3, {0})
-    assert not with_spare.can_reach(3, set())
+    assert not scheme.out_of_reach(3, {0, 1})
+    with_spare = make.adaptive(4, 2, 1.0, gap=5)
+    assert not with_spare.out_of_reach(3, {0})
+    assert with_spare.out_of_reach(3, set())
 
 
 # ---------------------------------------------------------------- runs in virtual time
@@ -261,28 +262,28 @@ def run(scheme, seed, n_draws=25, until=np.inf, latency=PARETO, **options):
 
 @pytest.mark.parametrize("latency", [PARETO, Slowed(Exponential(0.1), 2, 7.0)])
 def test_with_r_1_it_is_cmc_bit_for_bit(latency, seed):
-    cmc, adaptive = CMC(6, 10.0), AdaptiveCMC(6, 1, 10.0, pairing="paper")
+    cmc, adaptive = make.cmc(6, 10.0), make.adaptive(6, 1, 10.0, pairing="paper")
     one, other = (run(scheme, seed, latency=latency) for scheme in (cmc, adaptive))
     assert one == other
-    np.testing.assert_array_equal(cmc.global_draws(), adaptive.global_draws())
-    assert cmc.draw_counts() == adaptive.draw_counts()
+    np.testing.assert_array_equal(cmc.received.global_draws(), adaptive.received.global_draws())
+    assert cmc.received.draw_counts() == adaptive.received.draw_counts()
 
 
 def test_runs_are_deterministic(seed):
     latency = Dying(Slowed(PARETO, 2, 3.0), 1, since=1.0)
-    one, other = (AdaptiveCMC(8, 3, 10.0, gap=2) for _ in range(2))
+    one, other = (make.adaptive(8, 3, 10.0, gap=2) for _ in range(2))
     assert run(one, seed, latency=latency) == run(other, seed, latency=latency)
-    np.testing.assert_array_equal(one.global_draws(), other.global_draws())
+    np.testing.assert_array_equal(one.received.global_draws(), other.received.global_draws())
 
 
 def test_draws_are_those_of_their_addresses(seed):
     """Of holders and of spare slots alike: what arrives is what the streams say."""
-    scheme = AdaptiveCMC(6, 2, 10.0, gap=0)
+    scheme = make.adaptive(6, 2, 10.0, gap=0)
     run(scheme, seed, latency=Slowed(PARETO, (0, 1), 50.0))
     subposteriors, n_chains = paper_subposteriors(6), 0
     for shard in range(6):
-        chains = scheme.ledger.chains(shard)
-        names = sorted(set(scheme.ledger._chains[shard]))
+        chains = scheme.received.chains(shard)
+        names = sorted(set(scheme.received._chains[shard]))
         n_chains += len(names)
         for chain, draws in zip(names, chains, strict=True):
             expected = subposteriors.draws(Streams(seed), [(shard, chain)], 0, len(draws))[0]
@@ -292,7 +293,7 @@ def test_draws_are_those_of_their_addresses(seed):
 
 def test_a_run_that_one_can_follow():
     """Two workers, both hold both shards: four draws each take four times one."""
-    timeline = run(AdaptiveCMC(2, 2, 1.0), 0, n_draws=4, latency=ONE_EACH)
+    timeline = run(make.adaptive(2, 2, 1.0), 0, n_draws=4, latency=ONE_EACH)
     assert timeline.block_times == [1, 1, 2, 2, 3, 3, 4, 4]
     assert timeline.release_times == [1, 2, 3, 4]
     assert Counter(timeline.block_shards) == {(0,): 4, (1,): 4}
@@ -300,7 +301,7 @@ def test_a_run_that_one_can_follow():
 
 def test_copies_take_their_time_and_stay():
     """Worker 1 is too slow to count: worker 0 copies its shard once, and alternates."""
-    scheme = AdaptiveCMC(2, 1, 1.0, gap=0)
+    scheme = make.adaptive(2, 1, 1.0, gap=0)
     latency = Trace(((1.0,), (1000.0,)), shuffle=False)
     timeline = run(scheme, 0, n_draws=3, latency=latency, copy_cost=5.0)
     # 0: shard 0 (started 1, as shard 1), then again (2 against 1), so from now on shard 1 leads
@@ -317,18 +318,18 @@ def test_copies_take_their_time_and_stay():
 @pytest.mark.parametrize("since", [0.0, 1.0])
 def test_the_dead_are_survived(since, seed):
     latency = Dying(Exponential(0.1), (2, 5), since=since)
-    assert run(AdaptiveCMC(8, 2, 10.0), seed, latency=latency).finished
+    assert run(make.adaptive(8, 2, 10.0), seed, latency=latency).finished
     both_holders = Dying(Exponential(0.1), (2, 3), since=since)  # of shard 3
-    assert not run(AdaptiveCMC(8, 2, 10.0), seed, latency=both_holders).finished
-    assert run(AdaptiveCMC(8, 2, 10.0, gap=3), seed, latency=both_holders).finished
+    assert not run(make.adaptive(8, 2, 10.0), seed, latency=both_holders).finished
+    assert run(make.adaptive(8, 2, 10.0, gap=3), seed, latency=both_holders).finished
 
 
 def test_slow_workers_leave_their_shards_to_others(seed):
     latency = Slowed(Exponential(0.1), (0,), 100.0)
-    scheme = AdaptiveCMC(5, 2, 10.0)
+    scheme = make.adaptive(5, 2, 10.0)
     timeline = run(scheme, seed, n_draws=100, latency=latency)
     assert timeline.release_times[-1] < 100 * 0.1 * 5 / 4 * 1.5
-    assert max(scheme.ledger.n_received) <= 140
+    assert max(scheme.received.n_received) <= 140
 
 
 def test_it_takes_less_time_than_groups_and_the_genie_less_still(seed):
@@ -352,27 +353,10 @@ def test_every_draw_of_grouped_counts_too(seed):
     assert every.error < paper.error
 
 
-def test_the_genie_is_for_simulations_only():
-    with pytest.raises(BadInputError, match="cmc, grouped, coded, adaptive"):
-        scheme_maker("genie", 4, 2, DIM, 1.0)
+def test_the_genie_holds_every_shard_at_every_worker():
+    held = make.started("genie", 4, 2, DIM, 1.0).allocation.held
+    assert all(sorted(shards) == [0, 1, 2, 3] for shards in held)
 
-
-def test_curves_are_what_one_finds_who_asks_then(seed):
-    """The evaluation of all times at once against the scheme's own draws, at the last time."""
-    spec = experiment("fig3", schemes=["adaptive"], realisations=3, seed=seed, cov_ridge=0.3)
-    subposteriors = paper_subposteriors(5)
-    expected = subposteriors.posterior_second_moment()
-    runs = []
-    for realisation in range(3):
-        scheme = AdaptiveCMC(5, 2, 0.3, seed=seed)
-        cluster = virtual.Cluster(PARETO, subposteriors, Streams(seed, realisation))
-        runs.append((scheme, virtual.run(Coordinator(scheme), cluster, 5.0)))
-    paths = trajectories(runs, spec, Curve("adaptive", 2), expected)
-    by_scheme = [relative_error(second_moment(x.global_draws()), expected) for x, _ in runs]
-    np.testing.assert_allclose(paths.errors[:, -1], by_scheme, rtol=1e-9)
-
-
-# ---------------------------------------------------------------- time that depends on the draw
 
 UNIT = GaussianSubposteriors(np.zeros((4, 1)), np.ones((4, 1, 1)))
 
@@ -380,8 +364,8 @@ UNIT = GaussianSubposteriors(np.zeros((4, 1)), np.ones((4, 1, 1)))
 class Recorded(AdaptiveCMC):
     """Remembers what was asked for, in order."""
 
-    def __init__(self, *sizes):
-        super().__init__(*sizes)
+    def __init__(self, n_workers, redundancy, cov_ridge):
+        super().__init__(n_workers, redundancy, Merging(cov_ridge, "all"))
         self.tasks = []
 
     def next_task(self, worker, n_draws):
@@ -404,7 +388,7 @@ def means_of_shards(n_draws, realisations, seed):
             Exponential(0.1), UNIT, streams, draw_cost=exponential_in_the_draw
         )
         virtual.run(Coordinator(scheme, n_draws), cluster)
-        received.append(np.mean(scheme.ledger.batches(0)[:n_draws]))
+        received.append(np.mean(scheme.received.batches(0)[:n_draws]))
         where = [(task.chain, task.first_draw) for task in scheme.tasks if task.shards == (0,)]
         draws = UNIT.draws(streams, [(0, 0), (0, 1)], 0, n_draws)[..., 0]
         started.append(np.mean([draws[address] for address in where[:n_draws]]))
@@ -438,20 +422,20 @@ def test_to_cancel_the_slower_of_two_would_not_go_away(rng):
 
 def test_time_of_batches_that_depends_on_their_draws(seed):
     """A batch takes one time for each of its draws, times what that draw costs."""
-    scheme = scheme_maker("grouped", 2, 2, 1, 1.0)()
+    scheme = make.started("grouped", 2, 2, 1, 1.0)
     two = GaussianSubposteriors(np.zeros((2, 1)), np.ones((2, 1, 1)))
     for per_draw in (False, True):
         cluster = virtual.Cluster(
             ONE_EACH, two, Streams(seed), per_draw, draw_cost=exponential_in_the_draw
         )
-        scheme = scheme_maker("grouped", 2, 2, 1, 1.0)()
+        scheme = make.started("grouped", 2, 2, 1, 1.0)
         timeline = virtual.run(Coordinator(scheme, 1), cluster)
         costs = np.exp(two.draws(Streams(seed), [(0, 0), (1, 0), (0, 1), (1, 1)], 0, 1)).ravel()
         assert timeline.block_times == pytest.approx([min(costs[:2].sum(), costs[2:].sum())])
 
 
 def test_releases_are_told_when_the_last_shard_has_its_draw():
-    coordinator = Coordinator(AdaptiveCMC(2, 2, 1.0), n_draws=1)
+    coordinator = Coordinator(make.adaptive(2, 2, 1.0), n_draws=1)
     [first], [second] = (coordinator.handle(WorkerJoined(worker)) for worker in (0, 1))
     assert {first.shards, second.shards} == {(0,), (1,)}
     assert coordinator.handle(Block(first, 0, np.zeros((1, 1, DIM))))[0].shards == second.shards

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from helpers import schemes as make
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import (
     Block,
@@ -26,8 +27,7 @@ from quorate.protocol.messages import (
     WorkerJoined,
     WorkerLost,
 )
-from quorate.protocol.schemes import scheme_maker
-from quorate.protocol.supervisor import Limits, Supervisor
+from quorate.protocol.supervisor import Limits
 
 DIM, DRAWS = 2, 12
 SHAPES = [("cmc", 3, 1), ("grouped", 4, 2), ("grouped", 5, 2), ("coded", 4, 2)]
@@ -123,10 +123,10 @@ class AnyOrder(RuleBasedStateMachine):
     @initialize(shape=st.sampled_from(SHAPES), depth=st.integers(1, 2))
     def begin(self, shape, depth):
         name, n_workers, redundancy = shape
-        scheme = scheme_maker(name, n_workers, redundancy, DIM, 1.0)()
+        scheme = make.started(name, n_workers, redundancy, DIM, 1.0)
         self.n_workers = n_workers
         coordinator = Coordinator(scheme, DRAWS, queue_depth=depth)
-        self.supervisor = Supervisor(coordinator, DIM, Limits(restarts=2, failures=2))
+        self.supervisor = make.supervisor_of(coordinator, DIM, Limits(restarts=2, failures=2))
         self.fake = FakeWorkers(self.supervisor, name == "coded")
         self.fake.obey(self.supervisor.begin(0.0))
 
@@ -193,7 +193,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def what_is_kept_is_what_the_scheme_has(self):
-        counts = self.supervisor.coordinator.scheme.draw_counts()
+        counts = self.supervisor.coordinator.scheme.received.draw_counts()
         assert counts.received == sum(len(shards) for _, shards, _, _ in self.fake.kept)
         assert self.supervisor.coordinator.n_global >= self.fake.released
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import schemes as make
 from quorate.errors import BadInputError
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import (
@@ -16,9 +17,6 @@ from quorate.protocol.messages import (
     WorkerJoined,
     WorkerLost,
 )
-from quorate.protocol.schemes import scheme_maker
-from quorate.protocol.schemes.cmc import CMC
-from quorate.protocol.schemes.grouped import GroupedCMC
 
 DIM = 2
 
@@ -29,7 +27,7 @@ def one(task, draw):
 
 
 def test_a_run_from_start_to_stop():
-    coordinator = Coordinator(CMC(2, 1.0), n_draws=2)
+    coordinator = Coordinator(make.cmc(2, 1.0), n_draws=2)
     first, second = Task(0, (0,), 0, 0, 2), Task(1, (1,), 0, 0, 2)
     assert coordinator.handle(WorkerJoined(0)) == [first]
     assert coordinator.handle(WorkerJoined(1)) == [second]
@@ -40,7 +38,7 @@ def test_a_run_from_start_to_stop():
 
 
 def test_a_worker_that_has_sent_all_of_a_task_is_asked_for_more():
-    coordinator = Coordinator(GroupedCMC(2, 2, 1.0), n_draws=4)
+    coordinator = Coordinator(make.grouped(2, 2, 1.0), n_draws=4)
     [task] = coordinator.handle(WorkerJoined(0))
     assert task == Task(0, (0, 1), 0, 0, 2)
     assert coordinator.handle(one(task, 0)) == [Release(1)]
@@ -48,7 +46,7 @@ def test_a_worker_that_has_sent_all_of_a_task_is_asked_for_more():
 
 
 def test_an_open_ended_run_goes_on_until_the_deadline():
-    coordinator = Coordinator(CMC(1, 1.0))
+    coordinator = Coordinator(make.cmc(1, 1.0))
     [task] = coordinator.handle(WorkerJoined(0))
     for draw in range(task.n_draws - 1):
         assert coordinator.handle(one(task, draw)) == [Release(draw + 1)]
@@ -59,17 +57,19 @@ def test_an_open_ended_run_goes_on_until_the_deadline():
 
 
 def test_a_deadline_before_the_last_draw_is_said_so():
-    assert Coordinator(CMC(1, 1.0), n_draws=3).handle(DeadlinePassed()) == [Stop(finished=False)]
+    assert Coordinator(make.cmc(1, 1.0), n_draws=3).handle(DeadlinePassed()) == [
+        Stop(finished=False)
+    ]
 
 
 def test_queue_depth():
-    coordinator = Coordinator(CMC(1, 1.0), queue_depth=2)
+    coordinator = Coordinator(make.cmc(1, 1.0), queue_depth=2)
     tasks = coordinator.handle(WorkerJoined(0))
     assert [task.first_draw for task in tasks] == [0, tasks[0].n_draws]
 
 
 def test_a_loss_that_others_cover_is_no_reason_to_stop():
-    coordinator = Coordinator(GroupedCMC(4, 2, 1.0), n_draws=3)
+    coordinator = Coordinator(make.grouped(4, 2, 1.0), n_draws=3)
     assert coordinator.handle(WorkerLost(0)) == []
     assert coordinator.handle(WorkerLost(0)) == []
     assert coordinator.handle(WorkerLost(2)) == []
@@ -77,11 +77,11 @@ def test_a_loss_that_others_cover_is_no_reason_to_stop():
 
 
 def test_a_shard_nobody_holds_stops_the_run():
-    assert Coordinator(CMC(3, 1.0), n_draws=1).handle(WorkerLost(1)) == [Stop(finished=False)]
+    assert Coordinator(make.cmc(3, 1.0), n_draws=1).handle(WorkerLost(1)) == [Stop(finished=False)]
 
 
 def test_blocks_beyond_the_last_draw_stop_a_run_all_the_same():
-    coordinator = Coordinator(GroupedCMC(2, 2, 1.0), n_draws=4)
+    coordinator = Coordinator(make.grouped(2, 2, 1.0), n_draws=4)
     [one_task], [other_task] = (coordinator.handle(WorkerJoined(k)) for k in (0, 1))
     assert one_task.n_draws == other_task.n_draws == 2
     blocks = [
@@ -95,14 +95,14 @@ def test_blocks_beyond_the_last_draw_stop_a_run_all_the_same():
 
 
 def test_a_loss_does_not_stop_an_open_ended_run():
-    coordinator = Coordinator(CMC(2, 1.0))
+    coordinator = Coordinator(make.cmc(2, 1.0))
     assert coordinator.handle(WorkerLost(0)) == []
     assert coordinator.handle(WorkerLost(1)) == []
 
 
 def test_no_draws_is_bad_input():
-    with pytest.raises(BadInputError, match="at least one"):
-        Coordinator(CMC(1, 1.0), n_draws=0)
+    with pytest.raises(BadInputError, match="at least 1"):
+        Coordinator(make.cmc(1, 1.0), n_draws=0)
 
 
 @given(
@@ -118,7 +118,8 @@ def test_any_order_of_arrivals_ends_with_all_draws(
 ):
     """Whoever is fast, and whoever dies where that is survivable: no draw lost, none doubled."""
     redundancy = min(redundancy, n_workers)
-    made = scheme_maker(scheme, n_workers, redundancy, DIM, 1.0, code=code)()
+    options = {"code": code} if scheme == "coded" else {}
+    made = make.started(scheme, n_workers, redundancy, DIM, 1.0, **options)
     coordinator = Coordinator(made, n_draws)
     under_way = {k: coordinator.handle(WorkerJoined(k)) for k in range(n_workers)}
     sent = dict.fromkeys(range(n_workers), 0)
@@ -126,7 +127,9 @@ def test_any_order_of_arrivals_ends_with_all_draws(
     while True:
         busy = [worker for worker, tasks in under_way.items() if tasks]
         worker = data.draw(st.sampled_from(busy))
-        if data.draw(st.integers(0, 9)) == 0 and made.can_reach(n_draws, set(under_way) - {worker}):
+        if data.draw(st.integers(0, 9)) == 0 and not made.out_of_reach(
+            n_draws, set(under_way) - {worker}
+        ):
             assert coordinator.handle(WorkerLost(worker)) == []
             del under_way[worker]
             continue
@@ -148,5 +151,5 @@ def test_any_order_of_arrivals_ends_with_all_draws(
             else:
                 assert command == Stop(finished=True)
                 assert released == n_draws
-                assert len(made.global_draws()) == n_draws
+                assert len(made.received.global_draws()) == n_draws
                 return

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import schemes as make
 from quorate.engines import virtual
 from quorate.engines.latency import Pareto
 from quorate.errors import BadInputError, QuorateWarning, SingularCovarianceError
@@ -22,9 +23,9 @@ from quorate.protocol.coding import code as coding
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import Block, Task
-from quorate.protocol.schemes import scheme_maker
 from quorate.protocol.schemes.coded import CodedCMC
-from quorate.protocol.schemes.exact_sums import Checkpoints, ExactCodedCMC, default_floor, shrunk
+from quorate.protocol.schemes.exact_sums import ExactCodedCMC
+from quorate.protocol.schemes.exact_sums_worker import Checkpoints, default_floor, shrunk
 from quorate.samplers import make_sampler
 
 DIM = 3
@@ -94,7 +95,7 @@ def test_draws_are_those_of_cmc_for_every_survivor_set(code, rng):
                 for block in blocks[worker]:
                     scheme.receive(block)
             assert scheme.n_complete == (N_DRAWS if code.decodable(survivors) else 0)
-            got = scheme.global_draws()
+            got = scheme.received.global_draws()
             np.testing.assert_allclose(got, expected[: scheme.n_complete], atol=1e-8)
 
 
@@ -109,7 +110,7 @@ def test_all_draws_have_the_weights_of_the_newest_checkpoint(rng):
         assert n_global == (draw + 1 if newest else 0)
         if newest:
             expected = consensus(draws[:, : draw + 1], sample_covariances(draws, newest))
-            np.testing.assert_allclose(scheme.global_draws(), expected, atol=1e-10)
+            np.testing.assert_allclose(scheme.received.global_draws(), expected, atol=1e-10)
 
 
 def test_nothing_is_released_before_the_floor(seed):
@@ -142,7 +143,11 @@ def test_error_in_the_paper_s_experiment_is_that_of_cmc_s_weights(seed):
             continue
         draws = subposteriors.draws(streams, [(s, 0) for s in range(40)], 0, exact.n_complete)
         covs = sample_covariances(draws, exact.n_complete) + ridge * np.eye(5)
-        results = exact.global_draws(), estimated.global_draws(), consensus(draws, covs)
+        results = (
+            exact.received.global_draws(),
+            estimated.received.global_draws(),
+            consensus(draws, covs),
+        )
         errors.append([relative_error(second_moment(result), expected) for result in results])
     by_exact, by_estimate, by_cmc = np.mean(errors, axis=0)
     assert by_exact <= 1.1 * by_cmc
@@ -163,7 +168,7 @@ def test_weights_sum_to_one_exactly(rng):
     noise = draws_of(rng, 6, FLOOR) * [1e-4, 1.0, 1e5]
     draws = np.concatenate([noise, np.repeat(common, 6, axis=0)], axis=1)
     scheme = receive_all(ExactCodedCMC(coding.grouped(6, 3), DIM), draws)
-    np.testing.assert_allclose(scheme.global_draws()[FLOOR:], common[0], rtol=1e-8)
+    np.testing.assert_allclose(scheme.received.global_draws()[FLOOR:], common[0], rtol=1e-8)
 
 
 @settings(max_examples=20)
@@ -183,7 +188,7 @@ def test_bits_depend_neither_on_blocks_nor_on_who_answered_when(data):
         stream = data.draw(st.sampled_from(streams))
         scheme.receive(stream.pop(0))
         streams = [stream for stream in streams if stream]
-    assert scheme.global_draws().tobytes() == expected.tobytes()
+    assert scheme.received.global_draws().tobytes() == expected.tobytes()
 
 
 def test_a_restarted_worker_goes_on_bit_for_bit(rng):
@@ -210,7 +215,7 @@ def test_fits_are_weights_from_the_first_draw(rng):
     scheme = ExactCodedCMC(coding.grouped(4, 2), DIM)
     receive_all(scheme, draws[:, :5], workers=(1, 2), fits=fits)
     expected = consensus(draws[:, :5], [fit.covariance for fit in fits])
-    np.testing.assert_allclose(scheme.global_draws(), expected, atol=1e-10)
+    np.testing.assert_allclose(scheme.received.global_draws(), expected, atol=1e-10)
 
 
 def test_draws_are_shifted_as_those_of_cmc(rng):
@@ -227,7 +232,7 @@ def test_draws_are_shifted_as_those_of_cmc(rng):
     shifts = np.array([shift_of(*of) for of in known])
     assert np.abs(shifts).min() > 0.01
     expected = consensus(draws + shifts[:, None], [shrunk_covariance(*of) for of in known])
-    np.testing.assert_allclose(scheme.global_draws(), expected, atol=1e-10)
+    np.testing.assert_allclose(scheme.received.global_draws(), expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("n_draws", [2, FLOOR - 1])
@@ -253,7 +258,7 @@ def test_one_shard_without_a_fit_has_all_wait_for_the_floor(rng):
     assert counts[1::2] == [0] * (FLOOR - 1) + list(range(FLOOR, N_DRAWS + 1))
     newest = Checkpoints(FLOOR).within(0, N_DRAWS, with_fits=False)[-1]
     expected = consensus(draws, sample_covariances(draws, newest))
-    np.testing.assert_allclose(scheme.global_draws(), expected, atol=1e-10)
+    np.testing.assert_allclose(scheme.received.global_draws(), expected, atol=1e-10)
 
 
 def test_checkpoints():
@@ -357,7 +362,9 @@ def test_a_faulty_worker_is_named_and_taken_out(code, fault, rng):
         assert "draw 20" in scheme.quarantined[worker]
         assert not scheme.checks.disputed
         assert not scheme.doubtful
-        np.testing.assert_allclose(scheme.global_draws(), honest.global_draws(), atol=1e-8)
+        np.testing.assert_allclose(
+            scheme.received.global_draws(), honest.received.global_draws(), atol=1e-8
+        )
         assert scheme.next_task(worker, 2 * N_DRAWS) is None
         assert scheme.next_task((worker + 1) % code.n_workers, 2 * N_DRAWS) is not None
 
@@ -411,12 +418,12 @@ def test_draws_that_cannot_do_without_a_faulty_answer_are_doubtful(rng):
     assert scheme.checks.quarantined == {0: 20}
     assert scheme.n_complete == released
     assert scheme.doubtful
-    assert scheme.can_reach(N_DRAWS + 5, {0, 1, 2, 3})
-    assert not scheme.can_reach(N_DRAWS + 5, {0, 3})
+    assert not scheme.out_of_reach(N_DRAWS + 5, {0, 1, 2, 3})
+    assert scheme.out_of_reach(N_DRAWS + 5, {0, 3})
     scheme.receive(good[0][2])
     assert not scheme.doubtful
     honest = receive_all(ExactCodedCMC(code, DIM), draws)
-    np.testing.assert_array_equal(scheme.global_draws(), honest.global_draws())
+    np.testing.assert_array_equal(scheme.received.global_draws(), honest.received.global_draws())
 
 
 @pytest.mark.parametrize("name", ["precisions", "again", "precisions_products", "again_products"])
@@ -427,9 +434,9 @@ def test_what_is_sent_at_checkpoints_is_checked(name, value, rng):
     for worker in range(6):
         (block,) = blocks_of(scheme, worker, draws)
         if worker == 4:
-            spoilt = block.extras[f"{name}@{FLOOR}"].copy()
+            spoilt = block.extras[f"checkpoints/{FLOOR}/{name}"].copy()
             spoilt[0] = np.nan if value == "not a number" else spoilt[0] * (1 + 1e-6)
-            block = block._replace(extras={**block.extras, f"{name}@{FLOOR}": spoilt})
+            block = block._replace(extras={**block.extras, f"checkpoints/{FLOOR}/{name}": spoilt})
         scheme.receive(block)
     assert scheme.checks.quarantined == {4: FLOOR - 1}
 
@@ -523,4 +530,4 @@ def test_samplers_must_draw_the_same_everywhere():
 def test_bad_input(change, message):
     options = {"cov_ridge": 1.0, "precision": "exact", **change}
     with pytest.raises(BadInputError, match=message):
-        scheme_maker("coded", 4, 2, DIM, **options)()
+        make.started("coded", 4, 2, DIM, **options)

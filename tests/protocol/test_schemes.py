@@ -5,14 +5,12 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
+from helpers import schemes as make
 from quorate.errors import BadInputError
 from quorate.numerics.moments import Moments
 from quorate.protocol.coding import code as coding
 from quorate.protocol.messages import Block, Task
-from quorate.protocol.schemes import scheme_maker
-from quorate.protocol.schemes.cmc import CMC
 from quorate.protocol.schemes.coded import CodedCMC
-from quorate.protocol.schemes.grouped import GroupedCMC
 
 DIM = 3
 RIDGE = 0.7
@@ -51,7 +49,7 @@ def consensus(draws, received):
 
 def test_cmc_waits_for_all_and_uses_all_for_covariances(rng):
     """The example of Fig. 2: three workers, L = 3, 2, 2, so two global draws."""
-    scheme = CMC(3, RIDGE)
+    scheme = make.cmc(3, RIDGE)
     draws = rng.standard_normal((3, 3, DIM))
     counts = [
         scheme.receive(block(scheme, k, draw, draws[k, draw][None]))
@@ -60,19 +58,19 @@ def test_cmc_waits_for_all_and_uses_all_for_covariances(rng):
     assert counts == [0, 0, 0, 1, 1, 1, 2]
     received = [draws[0, :3], draws[1, :2], draws[2, :2]]
     expected = consensus([x[:2] for x in received], received)
-    np.testing.assert_allclose(scheme.global_draws(), expected, atol=1e-12)
-    assert scheme.draw_counts() == (7, 6)
+    np.testing.assert_allclose(scheme.received.global_draws(), expected, atol=1e-12)
+    assert scheme.received.draw_counts() == (7, 6)
 
 
 def test_cmc_order_of_arrivals_within_a_draw_does_not_matter(rng):
     draws = rng.standard_normal((2, 4, DIM))
     results = set()
     for order in permutations(range(4)):
-        scheme = CMC(4, RIDGE)
+        scheme = make.cmc(4, RIDGE)
         for draw in range(2):
             counts = [scheme.receive(block(scheme, k, draw, draws[draw, k][None])) for k in order]
             assert counts == [draw] * 3 + [draw + 1]
-        results.add(scheme.global_draws().tobytes())
+        results.add(scheme.received.global_draws().tobytes())
     assert len(results) == 1
 
 
@@ -80,7 +78,7 @@ def test_cmc_order_of_arrivals_within_a_draw_does_not_matter(rng):
 
 
 def test_grouped_counts_every_member(rng):
-    scheme = GroupedCMC(5, 2, RIDGE)
+    scheme = make.grouped(5, 2, RIDGE)
     batches = rng.standard_normal((5, 3, 2, DIM))
     arrivals = [(0, 0), (2, 0), (0, 1), (4, 0), (1, 0), (3, 0), (4, 1)]
     counts = [
@@ -95,17 +93,17 @@ def test_grouped_counts_every_member(rng):
         for group, s in [(first, 0), (first, 1), (second, 0), (second, 1), (last, 0)]
     ]
     expected = consensus([x[:2] for x in received], received)
-    np.testing.assert_allclose(scheme.global_draws(), expected, atol=1e-12)
-    assert scheme.draw_counts() == (3 * 2 + 2 * 2 + 2, 2 * 5)
+    np.testing.assert_allclose(scheme.received.global_draws(), expected, atol=1e-12)
+    assert scheme.received.draw_counts() == (3 * 2 + 2 * 2 + 2, 2 * 5)
 
 
 def test_grouped_members_draw_independently():
-    scheme = GroupedCMC(6, 3, RIDGE)
+    scheme = make.grouped(6, 3, RIDGE)
     assert [scheme.chain_of(worker, worker) for worker in range(6)] == [0, 1, 2, 0, 1, 2]
 
 
 def test_grouped_asks_for_no_more_than_is_lacking():
-    scheme = GroupedCMC(4, 2, RIDGE)
+    scheme = make.grouped(4, 2, RIDGE)
     assert scheme.next_task(0, 10) == Task(0, (0, 1), 0, 0, 5)
     assert scheme.next_task(1, 10) == Task(1, (0, 1), 1, 0, 5)
     for draw in range(10):
@@ -164,7 +162,7 @@ def test_coded_draws_of_eq_14(rng):
             scheme.receive(block(scheme, worker, draw, payloads[worker][draw]))
     processed, _ = scheme.worker_side.process(draws, {})
     phi = processed.vectors.sum(axis=0)
-    for draw, got in enumerate(scheme.global_draws()):
+    for draw, got in enumerate(scheme.received.global_draws()):
         d_hat = Moments.of(phi[: draw + 1]).covariance(ridge=0.3)
         np.testing.assert_allclose(got, np.linalg.solve(d_hat, phi[draw]), atol=1e-12)
 
@@ -175,7 +173,7 @@ def test_coded_draws_stay_as_they_were_released(rng):
     for draw in range(5):
         for worker in range(2):
             scheme.receive(block(scheme, worker, draw, rng.standard_normal(DIM)))
-        now = scheme.global_draws()
+        now = scheme.received.global_draws()
         np.testing.assert_allclose(now[:draw], seen, atol=1e-13)
         seen = now
 
@@ -209,19 +207,21 @@ def test_answers_that_are_not_needed_are_counted_and_not_used():
     scheme = CodedCMC(coding.grouped(4, 2), DIM, RIDGE, 0.1)
     for worker in (0, 1, 2, 3):  # 1 says what 0 said, 3 is late
         scheme.receive(block(scheme, worker, 0, np.ones(DIM)))
-    assert scheme.draw_counts() == (8, 4)
+    assert scheme.received.draw_counts() == (8, 4)
 
 
 def test_blocks_of_many_draws_are_blocks_of_one(rng):
     draws = rng.standard_normal((2, 6, 1, DIM))
-    one_by_one, at_once = CMC(2, RIDGE), CMC(2, RIDGE)
+    one_by_one, at_once = make.cmc(2, RIDGE), make.cmc(2, RIDGE)
     for worker in range(2):
         for draw in range(6):
             one_by_one.receive(block(one_by_one, worker, draw, draws[worker, draw]))
         for first, last in ((0, 2), (2, 6)):
             task = Task(worker, (worker,), 0, 0, 6)
             at_once.receive(Block(task, first, draws[worker, first:last]))
-    np.testing.assert_array_equal(one_by_one.global_draws(), at_once.global_draws())
+    np.testing.assert_array_equal(
+        one_by_one.received.global_draws(), at_once.received.global_draws()
+    )
 
 
 # ---------------------------------------------------------------- all of them
@@ -232,39 +232,39 @@ def test_blocks_of_many_draws_are_blocks_of_one(rng):
     [("cmc", set(), {2}), ("grouped", {0, 2}, {2, 3}), ("coded", {1, 3}, {0, 1})],
 )
 def test_what_can_still_be_reached(scheme, tolerable, fatal):
-    made = scheme_maker(scheme, 4, 2, DIM, RIDGE)()
+    made = make.started(scheme, 4, 2, DIM, RIDGE)
     everyone = set(range(4))
-    assert made.can_reach(5, everyone - tolerable)
-    assert not made.can_reach(5, everyone - fatal)
+    assert not made.out_of_reach(5, everyone - tolerable)
+    assert made.out_of_reach(5, everyone - fatal)
 
 
 def test_the_dead_that_have_sent_all_are_not_missed():
-    scheme = CMC(2, RIDGE)
+    scheme = make.cmc(2, RIDGE)
     scheme.receive(block(scheme, 0, 0, np.zeros((1, DIM))))
-    assert scheme.can_reach(1, {1})
-    assert not scheme.can_reach(2, {1})
-    grouped = GroupedCMC(4, 2, RIDGE)
+    assert not scheme.out_of_reach(1, {1})
+    assert scheme.out_of_reach(2, {1})
+    grouped = make.grouped(4, 2, RIDGE)
     grouped.receive(block(grouped, 0, 0, np.zeros((2, DIM))))
-    assert grouped.can_reach(1, {2})
-    assert not grouped.can_reach(2, {2})
+    assert not grouped.out_of_reach(1, {2})
+    assert grouped.out_of_reach(2, {2})
     coded = CodedCMC(coding.cyclic(3, 1), DIM, RIDGE, 0.1)
     coded.receive(block(coded, 0, 0, np.zeros(DIM)))
-    assert coded.can_reach(1, {1, 2})
-    assert not coded.can_reach(2, {1, 2})
+    assert not coded.out_of_reach(1, {1, 2})
+    assert coded.out_of_reach(2, {1, 2})
 
 
 def test_no_draws_yet():
     for name in ("cmc", "grouped", "coded"):
-        assert len(scheme_maker(name, 4, 2, DIM, RIDGE)().global_draws()) == 0
+        assert len(make.started(name, 4, 2, DIM, RIDGE).received.global_draws()) == 0
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"scheme": "magic"}, "cmc, grouped, coded"),
-        ({"n_workers": 0}, "at least one worker"),
-        ({"redundancy": 9}, "at most 4"),
-        ({"redundancy": 0}, "1 or more"),
+        ({"n_workers": 0}, "at least 1"),
+        ({"redundancy": 9}, "from 1 to the number of workers, 4, not 9"),
+        ({"redundancy": 0}, "from 1 to the number of workers, 4, not 0"),
         ({"cov_ridge": -1.0}, "0 or more"),
         ({"cov_ridge": np.inf}, "0 or more"),
         ({"precision_ridge": np.nan}, "0 or more"),
@@ -274,4 +274,4 @@ def test_no_draws_yet():
 def test_bad_input(change, message):
     arguments = {"scheme": "coded", "n_workers": 4, "redundancy": 2, "dim": DIM, "cov_ridge": 1.0}
     with pytest.raises(BadInputError, match=message):
-        scheme_maker(**{**arguments, **change})
+        make.started(**{**arguments, **change})

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from helpers import schemes as make
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import (
     Block,
@@ -18,16 +19,14 @@ from quorate.protocol.messages import (
     WorkerJoined,
     WorkerLost,
 )
-from quorate.protocol.schemes.cmc import CMC
-from quorate.protocol.schemes.grouped import GroupedCMC
-from quorate.protocol.supervisor import Limits, Supervisor
+from quorate.protocol.supervisor import Limits
 
 DIM = 2
 
 
 def supervised(scheme=None, n_draws=100, **limits):
-    coordinator = Coordinator(scheme or GroupedCMC(2, 2, 1.0), n_draws)
-    supervisor = Supervisor(coordinator, DIM, Limits(**limits))
+    coordinator = Coordinator(scheme or make.grouped(2, 2, 1.0), n_draws)
+    supervisor = make.supervisor_of(coordinator, DIM, Limits(**limits))
     assert supervisor.begin(0.0) == [Start(0, 0), Start(1, 0)]
     return supervisor
 
@@ -53,7 +52,7 @@ def working(supervisor, worker, now=0.0, n=4):
 
 
 def test_a_block_is_kept_before_what_follows_from_it():
-    supervisor = supervised(CMC(2, 1.0), n_draws=5)
+    supervisor = supervised(make.cmc(2, 1.0), n_draws=5)
     tasks = [only(Task, supervisor.handle(WorkerJoined(k), 0.0))[0] for k in range(2)]
     supervisor.handle(block(tasks[0], 0), 0.1)
     kept, released = supervisor.handle(block(tasks[1], 0), 0.1)
@@ -66,13 +65,15 @@ def test_a_lost_worker_is_started_again_and_goes_on_from_its_last_block():
     working(supervisor, 0)
     commands = supervisor.handle(WorkerLost(0, "killed"), 1.0)
     assert words(commands) == ["lost"]
-    assert supervisor.lost == {0}
+    assert supervisor.gone == {0}
     assert only(Start, supervisor.handle(Tick(), 1.2)) == []
     assert only(Start, supervisor.handle(Tick(), 1.3)) == [Start(0, 1)]
-    assert supervisor.lost == frozenset()
     [task] = supervisor.handle(WorkerJoined(0), 2.0)
+    assert supervisor.gone == {0}  # it has sent nothing since
     assert task.first_draw == 4
     assert task.start["place"] == 4
+    supervisor.handle(block(task, 4), 2.1)
+    assert supervisor.gone == frozenset()
 
 
 def test_a_state_is_sent_once_for_each_attempt():
@@ -110,7 +111,7 @@ def test_a_block_in_between_makes_good():
 
 
 def test_the_last_holder_that_is_retired_ends_the_run():
-    supervisor = supervised(CMC(2, 1.0), restarts=0)
+    supervisor = supervised(make.cmc(2, 1.0), restarts=0)
     commands = supervisor.handle(WorkerLost(1), 0.0)
     assert words(commands) == ["lost", "retired"]
     assert commands[-1] == Stop(finished=False)
@@ -146,7 +147,7 @@ def failed(worker, kind="ZeroDivisionError"):
 
 
 def test_code_that_raises_gets_a_few_chances():
-    supervisor = supervised(CMC(2, 1.0), failures=3)
+    supervisor = supervised(make.cmc(2, 1.0), failures=3)
     for now in (0.0, 10.0):
         commands = supervisor.handle(failed(1), now)
         assert words(commands) == ["failed"]
@@ -223,7 +224,7 @@ def test_who_needed_long_once_may_again():
 
 
 def test_who_has_nothing_to_do_is_not_silent():
-    supervisor = supervised(CMC(2, 1.0), n_draws=4)
+    supervisor = supervised(make.cmc(2, 1.0), n_draws=4)
     working(supervisor, 0, n=4)
     for now in np.arange(0.0, 60.0, 1.0):
         assert supervisor.handle(Tick(), now) == []
@@ -248,7 +249,7 @@ def test_a_first_block_may_take_long_but_not_for_ever():
 
 
 def test_a_replay_counts_and_asks_for_nothing():
-    before = supervised(CMC(2, 1.0), n_draws=10)
+    before = supervised(make.cmc(2, 1.0), n_draws=10)
     kept = [
         command.block
         for k in range(2)
@@ -256,7 +257,7 @@ def test_a_replay_counts_and_asks_for_nothing():
         for draw in range(3)
         for command in only(Keep, before.handle(block(task, draw), 1.0))
     ]
-    after = supervised(CMC(2, 1.0), n_draws=10)
+    after = supervised(make.cmc(2, 1.0), n_draws=10)
     for one in kept:
         after.replay(one)
     after.coordinator.take_all_back()

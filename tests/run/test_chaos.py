@@ -18,7 +18,7 @@ import quorate
 from helpers.processes import children_of, ended
 from quorate.engines.packing import unpacked
 from quorate.engines.worker import Job, Worker
-from quorate.journal import BlockRecord, ChainKey, EventRecord, JournalReader
+from quorate.journal import BlockRecord, ChainKey, JournalReader, TaskGiven
 from quorate.protocol.messages import Task
 from quorate.run.settings import Settings
 
@@ -140,11 +140,11 @@ def blocks_of(run):
 def warm_starts(run):
     """Chains that began where another one stood, in the adaptive scheme."""
     with JournalReader(run) as reader:
-        tasks = [r for r in reader.records() if isinstance(r, EventRecord) and r.what == "task"]
+        tasks = [record for record in reader.records() if isinstance(record, TaskGiven)]
     return {
-        ChainKey(task.worker, tuple(task.details["shards"]), task.details["chain"])
+        ChainKey(task.worker, task.shards, task.chain)
         for task in tasks
-        if task.details["told"] and not task.details["first"]
+        if task.with_state and not task.first_draw
     }
 
 
@@ -152,7 +152,7 @@ def recomputed(run, key, n):
     """The draws of a chain, computed by nobody else than us."""
     things = unpacked((run / "model.pkl").read_bytes())
     with JournalReader(run) as reader:
-        settings = Settings(**reader.configuration()["settings"])
+        settings = Settings.from_json(reader.configuration()["settings"])
     side = settings.make_scheme(things["model"].dim).worker_side
     folder = str(run / "shards")
     job = Job(things["model"], things["sampler"], side, folder, settings.workers, settings.seed)

@@ -13,7 +13,7 @@ import pytest
 import quorate
 from helpers.processes import MeanModel, children_of, ended
 from quorate.errors import BadInputError, ChangedModelWarning, JournalError, WorkerFailedError
-from quorate.journal import BlockRecord, EventRecord, JournalReader
+from quorate.journal import BlockRecord, JournalReader, TaskGiven
 
 N_ROWS, DRAWS = 400, 8000
 
@@ -48,7 +48,8 @@ def signalled(number, which=-1):
 def what_happened(run):
     with JournalReader(run) as reader:
         records = list(reader.records())
-    return [record.what for record in records if isinstance(record, EventRecord)]
+    events = [record for record in records if not isinstance(record, BlockRecord | TaskGiven)]
+    return [event.word for event in events]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_draws_that_are_no_numbers_are_refused_and_named(rows, tmp_path):
 
 
 def test_fewer_processes_than_workers(rows, tmp_path, undisturbed):
-    result = sample(rows, tmp_path / "run", processes=2)
+    result = sample(rows, tmp_path / "run", engine=quorate.Processes(2))
     np.testing.assert_array_equal(result.unconstrained, undisturbed[0])
 
 
@@ -140,7 +141,7 @@ def test_one_that_stands_by_takes_the_place_of_one_that_is_lost(rows, tmp_path, 
         pids.extend(found)
         os.kill(found[-1], signal.SIGKILL)
 
-    result = sample(rows, tmp_path / "run", processes=4, progress=Attack(50, kill))
+    result = sample(rows, tmp_path / "run", engine=quorate.Processes(4), progress=Attack(50, kill))
     assert len(pids) == 4
     np.testing.assert_array_equal(result.unconstrained, undisturbed[0])
     assert len(list((tmp_path / "run" / "logs").iterdir())) == 4  # nobody was started for it
@@ -209,7 +210,7 @@ def test_a_run_that_is_done_is_only_read(done, undisturbed):
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
 def test_more_draws_with_other_numbers_of_processes(done, undisturbed, processes):
-    result = quorate.resume(done, draws=9000, processes=processes, progress=False)
+    result = quorate.resume(done, draws=9000, engine=quorate.Processes(processes), progress=False)
     assert result.n_draws == 9000
     for before, after in zip(shard_draws(undisturbed[1]), result.shard_draws, strict=True):
         np.testing.assert_array_equal(after[:DRAWS], before)

@@ -271,19 +271,19 @@ def test_evaluation_under_any_order(order, n_points):
             tasks[worker] += [task] if task else []
         if n_global == n_points:
             break
-        assert scheme.can_reach(n_points, range(5))
+        assert not scheme.out_of_reach(n_points, range(5))
     expected = [[value(s, x) for x in points] for s in range(5)]
     np.testing.assert_array_equal(scheme.log_densities(), expected)
-    np.testing.assert_array_equal(scheme.global_draws()[:, 0], np.sum(expected, axis=0))
-    assert scheme.draw_counts().used == 5 * n_points
-    assert scheme.can_reach(n_points, [])
+    np.testing.assert_array_equal(scheme.received.global_draws()[:, 0], np.sum(expected, axis=0))
+    assert scheme.received.draw_counts().used == 5 * n_points
+    assert not scheme.out_of_reach(n_points, [])
     assert all(scheme.next_task(worker, n_points) is None for worker in range(5))
 
 
 def test_evaluation_needs_a_holder_of_every_shard():
     scheme = Evaluation(groups(4, 2), np.zeros((3, 1)))
-    assert scheme.can_reach(3, [0, 3])
-    assert not scheme.can_reach(3, [0, 1])
+    assert not scheme.out_of_reach(3, [0, 3])
+    assert scheme.out_of_reach(3, [0, 1])
 
 
 class FakeEngine:

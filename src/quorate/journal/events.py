@@ -122,6 +122,7 @@ class TaskGiven:
     chain: int
     first_draw: int
     n_draws: int
+    with_state: bool  # whether the state of a chain came along, from this or another worker
 
     kind: ClassVar[EventKind] = EventKind.TASK
 

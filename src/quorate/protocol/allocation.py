@@ -126,6 +126,8 @@ def shards_each(n_workers: int, redundancy: int | None) -> int:
 
 def check_sizes(n_workers: int, redundancy: int) -> None:
     """Refuse K < 1, r < 1 and r > K."""
+    for name, value in (("workers", n_workers), ("redundancy", redundancy)):
+        require(isinstance(value, int), f"{name} must be a whole number, not {value!r}.")
     require(n_workers >= 1, f"workers must be at least 1, not {n_workers}.")
     require(
         1 <= redundancy <= n_workers,

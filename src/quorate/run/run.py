@@ -245,9 +245,10 @@ class Run:
             worker = command.worker
             return WorkerEvent(now, worker, self._attempts[worker], command.what, command.details)
         if isinstance(command, Task):
-            worker, shards, chain, first_draw, n_draws, _ = command
+            worker, shards, chain, first_draw, n_draws, start = command
             attempt = self._attempts[worker]
-            return TaskGiven(now, worker, attempt, shards, chain, first_draw, n_draws)
+            told = start is not None
+            return TaskGiven(now, worker, attempt, shards, chain, first_draw, n_draws, told)
         return None
 
     def _note(self, now: float, command: Command) -> None:

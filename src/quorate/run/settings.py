@@ -23,6 +23,7 @@ from quorate.samplers.own import Draws
 from quorate.samplers.protocol import Sampler
 
 TASKS_PER_SHARD = 20  # about; fewer let workers change the shard less often
+_LARGEST_TASK = 1000  # draws, for runs that are asked for very many and end before
 OnLostShard = Literal["raise", "exclude"]
 T = TypeVar("T")
 
@@ -145,7 +146,7 @@ class Settings:
 
     def make_scheme(self, dim: int) -> Scheme:
         """The scheme, for one run."""
-        block_size = max(1, self.draws // TASKS_PER_SHARD)
+        block_size = max(1, min(self.draws // TASKS_PER_SHARD, _LARGEST_TASK))
         setup = Setup(self.workers, dim, self.draws, block_size, self.seed)
         return self.scheme_options.start(setup)
 

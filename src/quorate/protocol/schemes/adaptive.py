@@ -22,9 +22,11 @@ from quorate.protocol.task_numbers import DrawCounter
 from quorate.protocol.times import Outcomes, Realisations
 from quorate.protocol.times.adaptive import AdaptiveTimes
 
+_FIRST_TASK = 8  # draws; tasks then grow with the draws of their shard, so none gets far ahead
+
 
 class AdaptiveCMC:
-    """Work goes to where it is lacking.
+    """A run of the adaptive scheme: work goes where draws are lacking.
 
     There are L(t) global draws, as far as promises go, where every shard has at least L(t) draws.
     With `pairing` "all" more are given, made of the same draws and of those beyond.
@@ -37,7 +39,7 @@ class AdaptiveCMC:
     n_workers, redundancy
         K and r. With r = K this is the genie, which nothing with K workers can outrun by much.
     block_size
-        Draws that a worker is asked for at a time.
+        Draws that a worker is asked for at a time, at most.
     gap
         Gives every worker a spare slot. Where the best that a worker can do is for a shard more
         than `gap` draws ahead of the one furthest behind of all, the latter is copied to its spare
@@ -91,7 +93,7 @@ class AdaptiveCMC:
             shard = self._copied(worker, shard, n_draws)
         if shard is None:
             return None
-        n = self._block_size
+        n = min(self._block_size, max(_FIRST_TASK, self._counter.n_started[shard]))
         if n_draws is not None:
             n_left = n_draws - self._counter.n_started[shard]
             if n_left <= 0:  # others are at them already, and may be slow

@@ -21,6 +21,7 @@ from quorate.numerics.moments import Moments, running_covariances
 from quorate.protocol.allocation import allocation_of, shards_each
 from quorate.protocol.coding.code import GradientCode, make_code
 from quorate.protocol.coding.sums import DecodedSums
+from quorate.protocol.ledger import WEIGHTS
 from quorate.protocol.messages import NOTHING, Arrays, Block, Task
 from quorate.protocol.scheme import NOBODY, DrawCounts, Looks, Processed, Scheme, Setup
 from quorate.protocol.schemes.exact_sums import ExactCodedCMC
@@ -229,7 +230,7 @@ class Coded:
         "exact" to decode the sum of precisions too, see `quorate.protocol.schemes.exact_sums`;
         "estimated" to estimate it from decoded sums, as in the paper.
     checked
-        Whether to compare the holders of a shard; with exact precision only.
+        Whether to compare the holders of a shard; the default with exact precision.
     weights, cov_ridge
         As for `quorate.protocol.schemes.cmc.CMC`. Estimated precisions need a ridge.
     precision_ridge
@@ -241,7 +242,7 @@ class Coded:
     redundancy: int | None = None
     code: str = "grouped"
     precision: str = "exact"
-    checked: bool = True
+    checked: bool | None = None
     weights: str | None = None
     cov_ridge: float = 0.0
     precision_ridge: float | None = None
@@ -251,7 +252,7 @@ class Coded:
     label: ClassVar[str] = "C-CMC"
     colour: ClassVar[str] = "#d55e00"
     published: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"precision": "estimated", "checked": False, "weights": "draws"}
+        {"precision": "estimated", "weights": "draws"}
     )
     needs_common_randomness: ClassVar[bool] = True
     can_leave_out: ClassVar[bool] = False
@@ -259,8 +260,21 @@ class Coded:
     def __post_init__(self) -> None:
         check_ridge("cov_ridge", self.cov_ridge)
         require(
+            self.weights in (None, *WEIGHTS),
+            f"No weights {self.weights!r}. Choose {' or '.join(WEIGHTS)}.",
+        )
+        require(
             self.precision in PRECISIONS,
             f"No precision {self.precision!r}. Choose {' or '.join(PRECISIONS)}.",
+        )
+        require(
+            self.precision == "exact" or self.cov_ridge > 0,
+            "Estimated precisions need `cov_ridge`, in units of the posterior's variances: say, a "
+            "hundredth of them.",
+        )
+        require(
+            self.precision == "exact" or not self.checked,
+            "Holders of a shard are compared with precision='exact' only. Leave out `checked`.",
         )
 
     def shards_per_worker(self, n_workers: int) -> int:
@@ -279,7 +293,7 @@ class Coded:
                 self.cov_ridge,
                 floor=self.floor,
                 last=setup.n_draws,
-                checked=self.checked,
+                checked=self.checked is not False,
                 estimate=shrunk if is_shrunk else None,
             )
         ridge = self.precision_ridge
