@@ -20,9 +20,10 @@ from quorate.merging.consensus import consensus_weights
 from quorate.merging.weights import shrunk_covariances
 from quorate.models.protocol import Model
 from quorate.numerics.ess import mean_ess
+from quorate.numerics.importance import Weighted
 from quorate.numerics.moments import Moments
 from quorate.numerics.names import named_scalars
-from quorate.trust.importance import Weighted, effective_number
+from quorate.trust.importance import smoothed
 from quorate.trust.proposal import Proposal
 from quorate.trust.shards import FALSE_ALARMS, ShardChains, ShardFinding, shard_findings
 
@@ -194,40 +195,39 @@ class Question:
         points = points[: log_densities.shape[1]]
         proposal = self.proposal()
         log_posterior = log_densities.sum(axis=0)
-        weighted = Weighted.of(points, log_posterior, proposal.log_density(points))
+        weighted, k_hat = smoothed(points, log_posterior, proposal.log_density(points))
         findings = shard_findings(self.shards)
         reasons = [
             *_of_shards(findings),
-            *_of_weights(weighted, proposal),
-            *_of_moments(weighted, self.merged, self.model.names),
+            *_of_weights(weighted, k_hat, proposal),
+            *_of_moments(weighted, k_hat, self.merged, self.model.names),
         ]
         word = max((r.word for r in reasons), key=_badness, default=GOOD)
         if word != GOOD:
             reasons += _of_modes(self.shards, word)
         return Verdict(
             verdict=word,
-            k_hat=weighted.k_hat,
+            k_hat=k_hat,
             importance_ess=weighted.ess,
             advice=_advice(word, reasons),
             shards=findings,
-            raw=_summaries(self.model, Weighted(self.merged, _equal(len(self.merged)), 0.0)),
-            corrected=_summaries(self.model, weighted.some()),
+            raw=_summaries(self.model, Weighted.of(self.merged, np.zeros(len(self.merged)))),
+            corrected=_summaries(self.model, weighted.without_negligible()),
             n_points=len(points),
             weighted=weighted,
         )
 
 
-def _of_weights(weighted: Weighted, proposal: Proposal) -> Iterator[Reason]:
+def _of_weights(weighted: Weighted, k_hat: float, proposal: Proposal) -> Iterator[Reason]:
     """What k̂ says; and how few points count beside those that would if the merge were right."""
     n_points, ess = len(weighted.points), weighted.ess
-    word = _grade(weighted.k_hat, _K_HATS)
+    word = _grade(k_hat, _K_HATS)
     if word != GOOD:
-        yield Reason(
-            word, f"importance weights have a heavy tail (k̂ = {weighted.k_hat:.2f})", _CURE
-        )
+        yield Reason(word, f"importance weights have a heavy tail (k̂ = {k_hat:.2f})", _CURE)
     points = weighted.points
-    expected = effective_number(proposal.log_gaussian(points) - proposal.log_density(points))
-    word = _grade(-((ess / expected) ** (1 / proposal.dim)), _LOSSES)
+    ratios = proposal.log_gaussian(points) - proposal.log_density(points)
+    expected = Weighted.of(points, ratios).ess
+    word = _grade(-((ess / expected) ** (1 / points.shape[1])), _LOSSES)
     if ess < _FEWEST:
         word = DO_NOT_TRUST
     if word != GOOD:
@@ -235,11 +235,13 @@ def _of_weights(weighted: Weighted, proposal: Proposal) -> Iterator[Reason]:
         yield Reason(word, f"{what}, where {expected:.0f} were to be expected", _CURE)
 
 
-def _of_moments(weighted: Weighted, merged: Array, names: Sequence[str]) -> Iterator[Reason]:
+def _of_moments(
+    weighted: Weighted, k_hat: float, merged: Array, names: Sequence[str]
+) -> Iterator[Reason]:
     """Means and sds of the merge that the weighted points do not confirm, beyond their errors."""
-    if weighted.ess < _FEWEST or _grade(weighted.k_hat, _K_HATS) == DO_NOT_TRUST:
+    if weighted.ess < _FEWEST or _grade(k_hat, _K_HATS) == DO_NOT_TRUST:
         return
-    some = weighted.some()
+    some = weighted.without_negligible()
     x, mean, sds = some.points, some.mean(some.points), some.sd(some.points)
     raw_mean, raw_sds = merged.mean(axis=0), merged.std(axis=0)
     raw_error = raw_sds / np.sqrt(np.maximum(np.nan_to_num(mean_ess(merged[None])), 1.0))
@@ -328,10 +330,6 @@ def _summaries(model: Model, weighted: Weighted) -> dict[str, dict[str, float]]:
         }
         for name, values in named_scalars(model.constrain(weighted.points))
     }
-
-
-def _equal(n: int) -> Array:
-    return np.full(n, -log(n))
 
 
 def _finite(value: Any) -> Any:
