@@ -102,11 +102,6 @@ class Verdict:
         has_exception = self.verdict == GOOD and self.advice != _AGREE
         return f"{self.verdict}, with an exception" if has_exception else self.verdict
 
-    @property
-    def is_bad(self) -> bool:
-        """Whether the merge is not to be trusted."""
-        return self.verdict == DO_NOT_TRUST
-
     def rows(self) -> dict[str, dict[str, float]]:
         """Raw and corrected side by side, by scalar."""
         return {
