@@ -80,7 +80,10 @@ def test_without_a_draw_of_every_shard_there_is_none():
 
 @pytest.mark.parametrize(
     ("scheme", "pairing", "message"),
-    [("cmc", "some", "paper, all"), ("coded", "all", "cannot be paired again")],
+    [
+        ("cmc", "some", "Unknown pairing 'some'. Choose one of paper, all"),
+        ("coded", "all", "cannot be paired again"),
+    ],
 )
 def test_bad_pairings(scheme, pairing, message):
     with pytest.raises(BadInputError, match=message):

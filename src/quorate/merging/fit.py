@@ -1,4 +1,4 @@
-"""A Gaussian fit of a subposterior, as warm-up finds it before the first draw."""
+"""The Gaussian fit of a subposterior that warm-up finds before the first draw."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -12,19 +12,19 @@ from quorate._types import Array
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What is known of a subposterior without its draws.
+    """What warm-up knows of a subposterior.
 
     Parameters
     ----------
     mean
-        The mean (d,) as well as it is known, be it no better than the mode.
+        Best known estimate of the mean (d,); the mode if there is no better one.
     covariance
-        The inverse curvature at the mode (d, d), or better where known.
+        Best known estimate of the covariance (d, d): the inverse curvature at the mode, or better.
     noise
-        How much more noise covariances of draws have than those of Gaussian draws: times the
-        variance, where the tails are heaviest. Chains are about as many times slower there.
+        Variance of sample covariances relative to Gaussian draws, along the heaviest tail. Chains
+        mix about that many times more slowly there.
     worth
-        How many independent draws have a mean as good as `mean`; 0 where it is a mode.
+        Number of independent draws whose mean is as accurate as `mean`; 0 if `mean` is a mode.
     """
 
     mean: Array
@@ -34,7 +34,7 @@ class Fit:
 
 
 def as_arrays(fits: Sequence[Fit | None]) -> dict[str, Array]:
-    """Those that are there, as arrays that can travel: `mean@i`, `covariance@i` and so on."""
+    """Arrays of the known fits, for messages: `mean@i`, `covariance@i` and so on."""
     known = {i: fit for i, fit in enumerate(fits) if fit is not None}
     return {
         f"{part.name}@{i}": np.asarray(getattr(fit, part.name))
@@ -44,7 +44,7 @@ def as_arrays(fits: Sequence[Fit | None]) -> dict[str, Array]:
 
 
 def fits_among(arrays: Mapping[str, NDArray[Any]], shards: Sequence[int]) -> dict[int, Fit]:
-    """The fits among arrays that travelled, by shard; `shards[i]` is the i-th."""
+    """Fits by shard, from the arrays of a message; `shards[i]` is the shard of the i-th fit."""
     return {
         shard: Fit(
             arrays[f"mean@{i}"],
