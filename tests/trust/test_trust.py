@@ -190,7 +190,7 @@ def test_a_merge_is_not_condemned_for_one_parameter_of_many(n_off, word, seed):
 
 def test_a_mode_that_no_chain_has_seen_is_found_by_searching(seed):
     searched = planted.two_modes_unseen(seed).verdict(seed)
-    assert "another mode" in searched.advice
+    assert "a second mode" in searched.advice
     unsearched = planted.two_modes_unseen(seed, is_searched=False).verdict(seed)
     # Modes are at ±1.2: both are weighed, or one
     assert abs(searched.corrected["x[0]"]["mean"]) < 0.8 < unsearched.corrected["x[0]"]["mean"]
