@@ -63,15 +63,34 @@ def test_the_posterior_is_right(scheme, rows, tmp_path, seed):
 
 
 def test_cmc_draws_do_not_depend_on_speed(rows, tmp_path):
-    plain = sample(rows, tmp_path / "plain", scheme="cmc")
-    slowed = sample(rows, tmp_path / "slowed", scheme="cmc", slow="1x3", straggle=1.5)
+    plain = sample(rows, tmp_path / "plain", scheme="cmc", workers=2)
+    handicaps = {"slow": "1x3", "straggle": 1.5}
+    slowed = sample(rows, tmp_path / "slowed", scheme="cmc", workers=2, **handicaps)
     np.testing.assert_array_equal(plain.unconstrained, slowed.unconstrained)
 
 
+class StopAfterALoss:
+    """Stops a run, as Ctrl-C does, when it has had 100 draws more than when a worker was lost."""
+
+    def __init__(self, worker):
+        self.worker, self.draws_then = worker, None
+        self.is_asked = False
+
+    def __call__(self, progress):
+        if self.draws_then is None and progress.workers[self.worker].status == "retired":
+            self.draws_then = progress.draws
+        has_gone_on = self.draws_then is not None and progress.draws > self.draws_then + 100
+        if has_gone_on and not self.is_asked:
+            self.is_asked = True
+            signal.raise_signal(signal.SIGINT)
+
+
 def test_a_worker_that_dies_is_covered_by_its_group(rows, tmp_path):
-    options = {"dead": "1@1", "slow": "3x20", "restarts": 0}  # it dies before others are done
-    result = sample(rows, tmp_path, redundancy=2, draws=1500, **options)
-    assert result.stopped == "done"
+    options = {"scheme": "grouped", "redundancy": 2, "dead": "1@1", "restarts": 0}
+    stop = StopAfterALoss(worker=3)
+    result = sample(rows, tmp_path, draws=10**7, progress=stop, **options)
+    assert result.stopped == "interrupted"
+    assert result.n_draws > stop.draws_then + 100
     assert result.lost == {3}
     assert "lost worker 3" in repr(result)
 
@@ -86,12 +105,12 @@ def test_cmc_without_one_of_its_workers_gives_what_there_is(rows, tmp_path):
 
 
 def test_time_is_up(rows, tmp_path):
-    result = sample(rows, tmp_path, draws=10**7, max_time=1.0)
+    result = sample(rows, tmp_path, workers=2, draws=10**7, max_time=1.0)
     assert result.stopped == "time is up"
 
 
 def test_enough_is_enough(rows, tmp_path):
-    result = sample(rows, tmp_path, draws=10**7, target_ess=300)
+    result = sample(rows, tmp_path, workers=2, draws=10**7, target_ess=300)
     assert result.stopped == "enough effective draws"
     assert all(row["ess"] >= 300 for row in result.summary_rows().values())
 
@@ -105,7 +124,7 @@ def test_what_user_code_prints_goes_to_a_log(rows, tmp_path):
 
 def test_what_user_code_raises_is_told(rows, tmp_path):
     with pytest.raises(WorkerFailedError, match="a row that cannot be") as caught:
-        sample(rows, tmp_path, BrokenModel())
+        sample(rows, tmp_path, BrokenModel(), workers=2)
     assert "ZeroDivisionError" in caught.value.traceback
     folder = tmp_path / "run" / "shards"
     assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
@@ -117,7 +136,7 @@ def test_what_a_sampler_warns_of_in_a_worker_is_passed_on(rows, tmp_path):
 
 
 def test_a_run_without_a_single_draw_is_a_result_too(rows, tmp_path):
-    result = sample(rows, tmp_path, max_time=1e-3)
+    result = sample(rows, tmp_path, workers=2, max_time=1e-3)
     assert result.stopped == "time is up"
     assert result.unconstrained.shape == (0, 2)
     assert result.summary_rows() == {}
@@ -146,7 +165,7 @@ def test_a_folder_of_our_own_goes_when_a_run_breaks(rows, tmp_path, monkeypatch)
 
 
 def test_draws_in_the_form_of_arviz(rows, tmp_path):
-    result = sample(rows, tmp_path, draws=60)
+    result = sample(rows, tmp_path, workers=2, draws=60)
     posterior = result.posterior["posterior"]
     assert posterior["theta"].dims == ("chain", "draw", "theta_dim_0")
     assert posterior["theta"].shape == (1, 60, 2)
