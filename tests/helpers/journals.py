@@ -49,7 +49,7 @@ def coded(time, worker, n=4, first=0, shards=(0, 1), dim=2):
 
 def task(time, worker, first, n, shards=(0, 1), chain=None):
     chain = worker if chain is None else chain
-    return TaskGiven(time, worker, 0, shards, chain, first, n, with_state=first > 0)
+    return TaskGiven(time, worker, 0, shards, chain, first, n, with_state=False)
 
 
 def happened(time, what, worker, text=""):
