@@ -251,11 +251,13 @@ def test_numbers_and_times():
 def test_citing_is_what_the_citation_file_says(request):
     lines = (request.config.rootpath / "CITATION.cff").read_text().splitlines()
     quoted = " ".join(citing.references()).lower()
-    for line in lines:
-        key, _, value = line.strip(" -").partition(": ")
-        if key in ("title", "version", "family-names", "given-names", "name"):
-            assert value.strip('"').lower() in quoted
-            assert value.strip('"').lower() in citing.bibtex().lower()
+    keys = {"title", "version", "family-names", "given-names", "name"}
+    told = [line.strip(" -").partition(": ")[::2] for line in lines]
+    cited = [(key, value.strip('"').lower()) for key, value in told if key in keys]
+    assert {key for key, _ in cited} == keys
+    for _, value in cited:
+        assert value in quoted
+        assert value in citing.bibtex().lower()
 
 
 def test_the_command(run, tmp_path):
@@ -415,8 +417,6 @@ def test_densities_that_are_none_are_refused(content, run):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    if browser.CHROMIUM is None:
-        pytest.skip("neither chromium nor google-chrome is installed")
     with browser.opened(tmp_path_factory.mktemp("profile")) as page:
         yield page
 
@@ -458,6 +458,7 @@ def crowded(tmp_path_factory):
     return run / "report.html"
 
 
+@browser.needed
 @pytest.mark.parametrize(("width", "scheme", "media"), LOOKS)
 def test_nothing_overlaps_complains_or_leaves_the_file(width, scheme, media, crowded, page):
     page.look(crowded.as_uri(), width, scheme, media)
@@ -475,6 +476,7 @@ def test_nothing_overlaps_complains_or_leaves_the_file(width, scheme, media, cro
     assert {a for a in page.requests if not a.startswith("data:")} == {crowded.as_uri()}
 
 
+@browser.needed
 def test_a_page_on_which_all_of_that_happens_is_found_out(page, tmp_path):
     """The control."""
     path = tmp_path / "bad.html"
