@@ -3,26 +3,33 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEED ?= 0
 
-.PHONY: demo paper test lint bench docs clean
+.PHONY: help demo paper test lint hooks bench docs clean
 
-demo: .venv/.flights
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/.flights ## Fit 327,346 flights on this machine
 	$(BIN)/python examples/flights.py
 
-paper: .venv/.core
+paper: .venv/.core ## Draw the paper's figures into results/paper
 	$(BIN)/quorate reproduce fig3 --out results/paper/fig3
 	$(BIN)/quorate reproduce fig4 --out results/paper/fig4
 
 # Tests start hundreds of workers: none of them should have to compile our modules anew.
-test: .venv/.installed
+test: .venv/.installed ## Run all tests; SEED=7 for other randomness
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadgroup --seed $(SEED)
 
-lint: .venv/.installed
+lint: .venv/.installed ## Run ruff, mypy and import-linter, as CI does
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict src
 	$(BIN)/lint-imports
 
-bench: .venv/.installed
+hooks: ## Run make lint before every commit
+	@printf '#!/bin/sh\nexec make lint\n' > "$$(git rev-parse --git-path hooks)/pre-commit"
+	@chmod +x "$$(git rev-parse --git-path hooks)/pre-commit"
+
+bench: .venv/.installed ## Measure CPU times, beside something measured in the same run
 	$(BIN)/python benchmarks/reproduce_fig4.py
 	$(BIN)/python benchmarks/many_workers.py
 	$(BIN)/python benchmarks/beyond_times.py
@@ -35,11 +42,11 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/weights_on_cases.py
 	$(BIN)/python benchmarks/flights_to_ess.py
 
-docs: .venv/.installed-docs
+docs: .venv/.installed-docs ## Build the site
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs site
 	@echo "site/index.html"
 
-clean:
+clean: ## Remove .venv, results and the site
 	rm -rf .venv results site
 
 # What is installed, from least to most; a stamp for each.

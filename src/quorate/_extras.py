@@ -1,4 +1,4 @@
-"""Optional libraries: imported where they are used, and missed with the name of their extra."""
+"""Optional libraries: imported where they are used, with an error that names their extra."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -8,7 +8,7 @@ from quorate.errors import MissingExtraError
 
 
 def load(module: str, extra: str) -> Any:
-    """The module, or an error that says what to install."""
+    """Import a module, or raise an error that says what to install."""
     if not is_installed(module):
         raise MissingExtraError(module, extra)
     return import_module(module)

@@ -1,26 +1,26 @@
-"""Everything quorate raises or warns of.
+"""All errors and warnings of quorate. A message says what is wrong, and then what to do.
 
 QuorateError
-├── BadInputError            a value that cannot be right, by name, and the way out
-│   └── NotANumberError      a log density that is NaN or +inf where a chain or a search went
-├── UndecodableError         a set of answers does not decode
-├── SingularCovarianceError  weights asked for from draws that do not span the space
-├── WorkerFailedError        code of the model or the sampler raised an error in a worker
-├── UnreachableError         the workers still alive can never give what was asked
-├── LostShardError           nobody alive holds a shard; what was drawn by then comes with it
-├── ImproperError            a subposterior that has no mode, or is flat along some direction
-├── JournalError             the file of a run that cannot be read, written or gone on with
+├── BadInputError            a value that cannot be right
+│   └── NotANumberError      a log density that is NaN or +inf
+├── UndecodableError         a set of answers that does not decode
+├── SingularCovarianceError  too few draws for weights
+├── WorkerFailedError        an error raised by the model or the sampler in a worker
+├── UnreachableError         too many dead workers for the draws that were asked for
+├── LostShardError           a shard that no living worker holds; it carries the draws so far
+├── ImproperError            a subposterior without a mode, or flat along some direction
+├── JournalError             a journal that cannot be read, written or resumed
 └── MissingExtraError        an optional library that is not installed
 
 QuorateWarning
-├── IllConditionedCodeWarning   a code multiplies rounding errors beyond use
-├── WrongShapeWarning           a subposterior whose shape is wrong for its sampler
+├── IllConditionedCodeWarning   a code that multiplies rounding errors beyond use
+├── WrongShapeWarning           a subposterior whose shape does not suit its sampler
 ├── NotANumberWarning           proposals refused where a log density was NaN or +inf
-├── ExcludedShardsWarning       a run went on without shards that nobody held any more
-├── ChangedModelWarning         a run is gone on with under other code than it began with
-├── JournalWarning              rows of a journal that are damaged and were left out
-├── DivergenceWarning           trajectories that left the region where they can be trusted
-└── CombinationWarning          a rule for combining draws that is out of its depth
+├── ExcludedShardsWarning       draws without the rows of some shards
+├── ChangedModelWarning         a run resumed with a model whose code has changed
+├── JournalWarning              damaged rows of a journal that were left out
+├── DivergenceWarning           Hamiltonian trajectories that diverged
+└── CombinationWarning          a rule whose result is poor, or which another rule would beat
 """
 
 from collections.abc import Collection, Sequence
@@ -45,17 +45,16 @@ class NotANumberError(BadInputError):
 
     @classmethod
     def at_point(cls, value: float, point: Sequence[float]) -> "NotANumberError":
-        """Of a density that knows no names of coordinates."""
+        """The error for a density whose coordinates have no names."""
         shown = ", ".join(f"{x:.4g}" for x in point[:8]) + (", …" * (len(point) > 8))
-        way_out = (
-            f"at x = ({shown}); let the model return a number there, or -inf if the point has "
-            "probability 0: look for log(0), 0/0 and overflow"
+        return cls(
+            f"The log density is {value} at x = ({shown}). Let the model return a number there, or "
+            "-inf if the point has probability 0. Look for log(0), 0/0 and overflow."
         )
-        return cls("the log density", value, way_out)
 
 
 class UndecodableError(QuorateError):
-    """A set of answers that does not decode: who answered, and where at least how many lack."""
+    """A set of answers that does not decode: who answered, and how many more are needed."""
 
     def __init__(self, received: Collection[int], n_lacking: int, among: Collection[int]) -> None:
         super().__init__(received, n_lacking, among)
@@ -64,19 +63,19 @@ class UndecodableError(QuorateError):
     def __str__(self) -> str:
         answered = named_workers(self.received) if self.received else "no workers"
         return (
-            f"the answers of {answered} do not decode: at least {self.n_lacking} more from "
-            f"{named_workers(self.among)} must come: wait, or raise `redundancy`"
+            f"The answers of {answered} do not decode. At least {self.n_lacking} more must come "
+            f"from {named_workers(self.among)}: wait, or raise `redundancy`."
         )
 
 
 class SingularCovarianceError(QuorateError):
-    """A covariance that weights need an inverse of has none."""
+    """A covariance estimate has no inverse, which weights need."""
 
     def __str__(self) -> str:
         return (
-            "a covariance estimate is singular, so consensus weights do not exist: "
-            "draw more than the number of dimensions from every shard, or raise `cov_ridge` "
-            "(`precision_ridge` for coded draws)"
+            "A covariance estimate is singular, so consensus weights do not exist. Draw more than "
+            "the number of dimensions from every shard, or raise `cov_ridge` (`precision_ridge` "
+            "for coded draws)."
         )
 
 
@@ -92,7 +91,7 @@ class WorkerFailedError(QuorateError):
 
     @property
     def is_bad_input(self) -> bool:
-        """Whether quorate itself refused the model or its rows, and says what to do."""
+        """Whether quorate itself refused the model or its rows."""
         return is_our_own(self.kind)
 
     def __str__(self) -> str:
@@ -101,7 +100,7 @@ class WorkerFailedError(QuorateError):
 
 
 class UnreachableError(QuorateError):
-    """The number of global draws asked for can never be reached: too many workers are dead."""
+    """Too many workers are dead to ever reach the number of global draws asked for."""
 
     def __init__(self, scheme: str, n_draws: int, lost: Collection[int]) -> None:
         super().__init__(scheme, n_draws, lost)
@@ -113,12 +112,12 @@ class UnreachableError(QuorateError):
         )
         return (
             f"{self.scheme} can never reach {self.n_draws} global draws without "
-            f"{named_workers(self.lost)}: have fewer workers dead, or {redundancy}"
+            f"{named_workers(self.lost)}. Have fewer workers dead, or {redundancy}."
         )
 
 
 class LostShardError(QuorateError):
-    """Every worker that holds some shards is lost for good. `result` is what there was by then."""
+    """All workers that hold some shard are lost for good. `result` has the draws so far."""
 
     def __init__(self, shards: Collection[int], result: Any) -> None:
         super().__init__(shards, result)
@@ -126,17 +125,17 @@ class LostShardError(QuorateError):
 
     def __str__(self) -> str:
         return (
-            f"nobody alive holds {named_shards(self.shards)}: the draws in `error.result` are of "
-            "the whole posterior, but fewer than were asked for. Resume the run when its machines "
-            "are back, raise `redundancy`, or say on_lost_shard='exclude' to go on without those "
-            "rows"
+            f"No living worker holds {named_shards(self.shards)}. The draws in `error.result` are "
+            "of the whole posterior, but fewer than were asked for. Resume the run when its "
+            "machines are back, raise `redundancy`, or use on_lost_shard='exclude' to continue "
+            "without those rows."
         )
 
 
 class ImproperError(QuorateError):
     """A subposterior that cannot be normalised, or looks like it: no mode, or a flat direction.
 
-    `what` says what was seen, `along` names the coordinates it was seen in.
+    `what` describes the finding, `along` names its coordinates.
     """
 
     def __init__(self, what: str, along: Collection[str], n_rows: int | None = None) -> None:
@@ -148,22 +147,21 @@ class ImproperError(QuorateError):
         rows = "" if self.n_rows is None else f" (the shard has {self.n_rows} rows)"
         return (
             f"{self.what}, mostly along {shown}{rows}: the subposterior is improper or nearly so, "
-            "as with fewer rows than coefficients, perfectly separated classes or columns that "
-            "repeat each other under a flat prior. Use fewer shards, a proper prior, or fewer "
-            "coefficients; for a hierarchical model, whose density may have no mode though it is "
-            "proper, use sampler='nuts'"
+            "as with fewer rows than coefficients, perfectly separated classes or collinear "
+            "columns under a flat prior. Use fewer shards, a proper prior, or fewer coefficients. "
+            "A hierarchical model may be proper without a mode: use sampler='nuts' for it."
         )
 
 
 class JournalError(QuorateError):
-    """The file that a run is kept in cannot be used: which file, what is wrong, the way out."""
+    """A journal that cannot be used: which file, what is wrong, and what to do."""
 
     def __init__(self, path: str, what: str, way_out: str) -> None:
         super().__init__(path, what, way_out)
         self.path, self.what, self.way_out = path, what, way_out
 
     def __str__(self) -> str:
-        return f"journal {self.path} {self.what}: {self.way_out}"
+        return f"The journal {self.path} {self.what}: {self.way_out}."
 
 
 class MissingExtraError(QuorateError, ImportError):
@@ -174,7 +172,7 @@ class MissingExtraError(QuorateError, ImportError):
         self.module, self.extra = module, extra
 
     def __str__(self) -> str:
-        return f"{self.module} is not installed: `pip install quorate[{self.extra}]`"
+        return f"{self.module} is not installed. Install it: `pip install quorate[{self.extra}]`."
 
 
 class QuorateWarning(UserWarning):
@@ -186,7 +184,7 @@ class IllConditionedCodeWarning(QuorateWarning):
 
 
 class WrongShapeWarning(QuorateWarning):
-    """A subposterior whose shape is wrong for its sampler, so that draws are dear or alike."""
+    """A subposterior whose shape does not suit its sampler: draws are expensive or correlated."""
 
 
 class NotANumberWarning(QuorateWarning):
@@ -194,7 +192,7 @@ class NotANumberWarning(QuorateWarning):
 
 
 class JournalWarning(QuorateWarning):
-    """Rows of a journal that are damaged, or come after such a row, and were left out."""
+    """Damaged rows of a journal, and rows that follow them, were left out."""
 
 
 class ExcludedShardsWarning(QuorateWarning):
@@ -202,7 +200,7 @@ class ExcludedShardsWarning(QuorateWarning):
 
 
 class ChangedModelWarning(QuorateWarning):
-    """A run is gone on with under a model whose code is not what it was."""
+    """The run is being resumed with a model whose code has changed."""
 
 
 class DivergenceWarning(QuorateWarning):
@@ -210,7 +208,7 @@ class DivergenceWarning(QuorateWarning):
 
 
 class CombinationWarning(QuorateWarning):
-    """A rule for combining draws whose result is poor, or what another rule would have given."""
+    """A rule for combining draws gives a poor result, or another rule would give a better one."""
 
 
 def named_workers(workers: Collection[int]) -> str:
@@ -238,7 +236,7 @@ def require(holds: bool, *message: object) -> None:
 
 
 def warning_named(name: str) -> type[QuorateWarning]:
-    """The warning of this name, as a worker process tells it."""
+    """The class of the warning that a worker process names."""
     found = globals().get(name)
     if isinstance(found, type) and issubclass(found, QuorateWarning):
         return found

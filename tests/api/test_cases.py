@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from helpers.assertions import FALSE_FAIL_RATE, assert_known
 from helpers.cases import MODELS, REFERENCE, targets, with_gradients
 from quorate.merging.consensus import consensus_weights, merge
 from quorate.numerics.ess import bulk_ess, mean_ess
@@ -16,9 +17,8 @@ from quorate.numerics.streams import ChainStream, Streams
 from quorate.samplers import make_sampler
 
 CONSENSUS = [(case, int(k)) for case, known in REFERENCE.items() for k in known["consensus"]]
-N_DRAWS = 6000
+N_DRAWS = 4000
 N_DRAWS_OF_NUTS = {("logmesquite", 4): 2000}  # 11 rows for 8 parameters: all shards go to NUTS
-FALSE_FAIL_RATE = 1e-6
 
 
 def draws_of_shards(case, n_shards, seed, folder, sampler="auto", n_draws=N_DRAWS):
@@ -47,23 +47,36 @@ def test_one_shard_is_the_posterior(case, sampler, n_draws, seed, tmp_path):
         assert abs(column.std() / sd - 1) < limit * spread * of_squares**0.5 + 0.01
 
 
+def assert_consensus(case, draws, merged):
+    """RMS errors of merged means and sds are those of long runs, but for noise in the weights.
+
+    Over four seeds the noise was 0.5 and 0.2 √(d / ESS) standard deviations (RMS), and twice as
+    much for capture_Mt, which has a long tail. The ESS is that of means: ranks do not see how far
+    out a chain was for a while.
+    """
+    n_shards, dim = draws.shape[1:]
+    known = REFERENCE[case]
+    expected = known["consensus"][str(n_shards)]
+    ess = min(float(np.min(mean_ess(chain[None]))) for chain in np.swapaxes(draws, 0, 1))
+    mean_errors = (merged.mean(axis=0) - known["mean"]) / known["sd"]
+    sd_errors = merged.std(axis=0) / known["sd"] - 1
+    unit = (2 if case == "capture_Mt" else 1) * (dim / ess) ** 0.5
+    assert_known(np.sqrt(np.mean(mean_errors**2)), expected["mean_rms"], 0.5 * unit)
+    assert_known(np.sqrt(np.mean(sd_errors**2)), expected["sd_rms"], 0.25 * unit)
+
+
 @pytest.mark.filterwarnings("ignore::quorate.errors.WrongShapeWarning")  # a tail of capture_Mt
 @pytest.mark.parametrize(("case", "n_shards"), CONSENSUS)
 def test_consensus_reaches_what_the_rule_can(case, n_shards, seed, tmp_path):
-    """RMS errors of merged means and sds are those of long runs, but for noise in the weights.
-
-    That noise is about 0.85 √(d / ESS) standard deviations; we allow for three times as much. The
-    ESS is that of means: ranks do not see how far out a chain of capture_Mt was for a while.
-    """
     n_draws = N_DRAWS_OF_NUTS.get((case, n_shards), N_DRAWS)
     draws = draws_of_shards(case, n_shards, seed, tmp_path / "shards", n_draws=n_draws)
-    known = REFERENCE[case]
     covs = Moments.of(np.swapaxes(draws, 0, 1)).covariance()
-    merged = merge(consensus_weights(covs), draws)
-    ess = min(float(np.min(mean_ess(chain[None]))) for chain in np.swapaxes(draws, 0, 1))
-    noise = 3 * 0.85 * (draws.shape[2] / ess) ** 0.5
-    expected = known["consensus"][str(n_shards)]
-    mean_errors = (merged.mean(axis=0) - known["mean"]) / known["sd"]
-    sd_errors = merged.std(axis=0) / known["sd"] - 1
-    assert np.sqrt(np.mean(mean_errors**2)) == pytest.approx(expected["mean_rms"], abs=noise)
-    assert np.sqrt(np.mean(sd_errors**2)) == pytest.approx(expected["sd_rms"], abs=noise)
+    assert_consensus(case, draws, merge(consensus_weights(covs), draws))
+
+
+def test_equal_weights_do_not(seed, tmp_path):
+    """The control."""
+    case = "kidscore_interaction"
+    draws = draws_of_shards(case, 4, seed, tmp_path / "shards", n_draws=10_000)
+    with pytest.raises(AssertionError, match="z"):
+        assert_consensus(case, draws, draws.mean(axis=1))

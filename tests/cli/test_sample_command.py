@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from helpers.assertions import assert_known
 from quorate.cli import main
 
 QUICK = ["--workers", "2", "--draws", "200", "--sampler", "ellipse"]
@@ -71,7 +72,9 @@ def test_a_formula_needs_no_code(table, tmp_path):
     assert "Result: 200 draws by" in again.stdout
     with np.load(run / "draws.npz") as draws:
         assert draws["sigma"].shape == (200,)
-        assert abs(draws["x"].mean() - 2) < 0.3
+        assert_known(draws["x"].mean(), 2.0, 1.2 * 600**-0.5)  # of the rows, and of 200 draws
+        with pytest.raises(AssertionError):
+            assert_known(draws["x"].mean(), 1.5, 1.2 * 600**-0.5)
 
 
 def test_a_model_from_a_file(program, table):

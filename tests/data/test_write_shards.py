@@ -464,7 +464,7 @@ ten, words = np.arange(10.0), list("abcdefghij")
         ({"x": ten}, {"columns": ["z"]}, "columns is 'z': the data have columns x"),
         ({"x": ten}, {"columns": "z"}, "columns is 'z': the data have columns x"),
         ({"x": ten}, {"columns": []}, "name at least one"),
-        (pd.DataFrame(np.ones((10, 2)), columns=["x", "x"]), {}, r"columns is \['x'\]: .* twice"),
+        (pd.DataFrame(np.ones((10, 2)), columns=["x", "x"]), {}, "Rename columns.*'x' 2 times"),
         ({"x": ten, "s": words}, {}, "column 's' is 'a': encode .* use a formula"),
         ({"x": ten, "s": words}, {"columns": "s"}, "leave it out by `columns`"),
         (pd.DataFrame({"s": words}), {}, "column 's' is 'a': encode"),
@@ -485,7 +485,7 @@ ten, words = np.arange(10.0), list("abcdefghij")
         ({"s": np.arange(20_000)}, {"by": "stratify:s"}, "more than 10,000 values: cut it into"),
         ({"x": ten}, {"by": "files"}, "the data are in memory and not in files"),
         ("nowhere/*.parquet", {}, "data is 'nowhere/\\*.parquet': no such file"),
-        (__file__, {}, "test_shards.py': write it as .parquet or .csv"),
+        (__file__, {}, "test_write_shards.py': write it as .parquet or .csv"),
         (
             {"x": ten},
             {"transform": lambda batch: batch["x"]},
@@ -528,8 +528,9 @@ def test_missing_values_are_counted_to_the_end(tmp_path, monkeypatch, kind, batc
     monkeypatch.setattr(tables, "BATCH_BYTES", batch_bytes)
     with pytest.raises(BadInputError) as caught:
         write_shards(with_holes()[kind], 2, tmp_path / "s")
-    assert caught.value.received == {"x": 2, "n": 1, "ok": 1}
-    assert "number of missing values by column is {'x': 2" in str(caught.value)
+    for count in ("'x': 2", "'n': 1", "'ok': 1"):
+        assert count in str(caught.value)
+    assert "full" not in str(caught.value)
     full = write_shards(with_holes()[kind], 2, tmp_path / "s", columns=["full"])
     assert full.n_rows == (2, 2)
 

@@ -40,6 +40,8 @@ def test_pareto_has_the_scale_and_tail_of_the_paper(seed):
     assert times.min() >= 1 / 60  # scale r/60 at η = 0.1, β = 1.2, r = 1 (§VI)
     for share in (0.1, 0.5, 0.9, 0.99):
         assert_quantile(times, (1 / 60) * (1 - share) ** (-1 / 1.2), share)
+    with pytest.raises(AssertionError):
+        assert_quantile(times, (1 / 60) * 0.5 ** (-1 / 1.3), 0.5)
 
 
 @pytest.mark.parametrize("model", MODELS[1:3])

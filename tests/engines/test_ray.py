@@ -26,7 +26,7 @@ from quorate.engines.worker import Job
 from quorate.errors import BadInputError, MissingExtraError, WorkerFailedError
 from quorate.protocol.allocation import groups
 from quorate.protocol.messages import Block, Task
-from quorate.protocol.schemes.cmc import CMC
+from quorate.protocol.schemes.cmc import SendDraws
 from quorate.samplers import make_sampler
 
 pytestmark = pytest.mark.xdist_group("ray")  # on one core, so that one cluster serves them all
@@ -110,7 +110,7 @@ def engine(monkeypatch):
 
 
 def job_of(model, shards):
-    side, n = CMC(shards.n_shards, 0.0).worker_side, shards.n_shards
+    side, n = SendDraws(), shards.n_shards
     return Job(model, make_sampler("ellipse", 1), side, str(shards.folder), n, 0)
 
 
@@ -131,28 +131,35 @@ def homes_of(engine):
     return {k: ray.get(call) for k, call in calls.items()}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"scheme": "cmc"}, {"scheme": "coded", "cov_ridge": 1e-4, "precision_ridge": 1.0}],
-    ids=["cmc", "coded"],
-)
-def test_the_draws_are_those_of_processes(options, cluster, rows, tmp_path, seed):
-    options = {**options, "seed": seed}
-    of_processes = sample(rows, tmp_path / "process", **options)
+@pytest.fixture(scope="module")
+def of_processes(tmp_path_factory, seed):
+    """Draws of processes that nothing happened to."""
+    z = np.random.default_rng(seed).normal([1.0, -2.0], size=(N_ROWS, 2))
+    rows = {"z": z, "row": np.arange(N_ROWS)}
+    return sample(rows, tmp_path_factory.mktemp("process") / "run").unconstrained
+
+
+def test_the_draws_are_those_of_processes(cluster, rows, tmp_path, of_processes):
+    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
+    assert result.stopped == "done"
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
+
+
+def test_coded_draws_are_those_of_processes(cluster, rows, tmp_path, seed):
+    options = {"scheme": "coded", "cov_ridge": 1e-4, "precision_ridge": 1.0, "seed": seed}
+    expected = sample(rows, tmp_path / "process", **options).unconstrained
     options |= {"engine": "ray", "ray_address": cluster.address}
-    of_actors = sample(rows, tmp_path / "ray", **options)
-    assert of_actors.stopped == "done"
-    np.testing.assert_array_equal(of_actors.unconstrained, of_processes.unconstrained)
+    result = sample(rows, tmp_path / "ray", **options)
+    np.testing.assert_array_equal(result.unconstrained, expected)
 
 
-def test_an_actor_that_is_killed_comes_back(cluster, rows, tmp_path, engine):
+def test_an_actor_that_is_killed_comes_back(cluster, rows, tmp_path, engine, of_processes):
     engine.is_time = lambda engine, worker: worker == 1
     engine.act = lambda engine: engine._ray.kill(engine._actors[1].handle)
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert result.stopped == "done"
     assert [note.what for _, note in result.timeline.notes] == ["lost", "restarted"]
-    undisturbed = sample(rows, tmp_path / "process")
-    np.testing.assert_array_equal(result.unconstrained, undisturbed.unconstrained)
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
 
 
 def test_holders_of_a_shard_live_on_different_nodes(cluster, rows, tmp_path):
@@ -166,7 +173,9 @@ def test_holders_of_a_shard_live_on_different_nodes(cluster, rows, tmp_path):
     assert nodes[2] != nodes[3]
 
 
-def test_rows_that_a_node_does_not_see_are_delivered(cluster, rows, tmp_path, engine, monkeypatch):
+def test_rows_that_a_node_does_not_see_are_delivered(
+    cluster, rows, tmp_path, engine, monkeypatch, of_processes
+):
     was_delivered = []
     engine.act = lambda engine: was_delivered.append(
         any(a.delivered for a in engine._actors.values())
@@ -179,16 +188,14 @@ def test_rows_that_a_node_does_not_see_are_delivered(cluster, rows, tmp_path, en
     monkeypatch.setattr("quorate.engines.ray.ShardSet", SimpleNamespace(open=elsewhere))
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert was_delivered == [True]
-    expected = sample(rows, tmp_path / "process")
-    np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
 
 
-def test_a_run_on_ray_is_gone_on_with_by_processes(cluster, rows, tmp_path):
+def test_a_run_on_ray_is_gone_on_with_by_processes(cluster, rows, tmp_path, of_processes):
     folder, options = tmp_path / "run", {"engine": "ray", "ray_address": cluster.address}
     sample(rows, folder, draws=20, **options)
     result = quorate.resume(folder, draws=300, engine="process", progress=False)
-    expected = sample(rows, tmp_path / "process")
-    np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
 
 
 def test_what_user_code_raises_is_told(cluster, rows, tmp_path):
@@ -200,7 +207,7 @@ def test_what_user_code_raises_is_told(cluster, rows, tmp_path):
     assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
 
 
-def test_a_node_that_is_lost_is_done_without(cluster, rows, tmp_path, engine):
+def test_a_node_that_is_lost_is_done_without(cluster, rows, tmp_path, engine, of_processes):
     (node,) = cluster.worker_nodes
 
     def remove(engine):
@@ -214,8 +221,7 @@ def test_a_node_that_is_lost_is_done_without(cluster, rows, tmp_path, engine):
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert result.stopped == "done"
     assert "lost" in [note.what for _, note in result.timeline.notes]
-    undisturbed = sample(rows, tmp_path / "process")
-    np.testing.assert_array_equal(result.unconstrained, undisturbed.unconstrained)
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
 
 
 # ---------------------------------------------------------------- a cluster of our own

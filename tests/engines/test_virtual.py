@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quorate.engines import virtual
-from quorate.engines.latency import Dying, Exponential, Pareto, Slowed, Trace
+from quorate.engines.latency import Dying, Pareto, Slowed, Trace
 from quorate.errors import BadInputError
 from quorate.models.gaussian import paper_subposteriors
 from quorate.numerics.streams import Streams
@@ -17,6 +17,7 @@ from quorate.protocol.schemes.grouped import GroupedCMC
 
 N_DRAWS = 25
 PARETO = Pareto(0.1, 1.2)
+EIGHTHS = Trace(((0.125,),), shuffle=False)  # seconds that add up exactly
 SIZES = [(1, 1), (5, 1), (5, 2), (6, 3), (7, 3), (8, 8)]
 
 
@@ -137,12 +138,12 @@ def test_a_block_that_comes_at_the_deadline_is_in_time(seed):
 
 
 def test_an_open_ended_run_outlives_its_dead(seed):
-    """Worker 0 dies at time 1: what it had sent by then is still paired with what others send."""
-    latency = Dying(Slowed(Exponential(0.1), (1,), 3.0), (0,), since=1.0)
+    """Worker 0 dies after 8 draws: they are still paired with what the slower one sends."""
+    latency = Dying(Slowed(EIGHTHS, (1,), 4.0), (0,), since=1.0625)
     scheme = CMC(2, 10.0)
     timeline = run(scheme, seed, None, until=50.0, latency=latency)
-    assert len(timeline.release_times) == scheme.ledger.n_received[0]
-    assert timeline.release_times[-1] > 1.0
+    assert scheme.ledger.n_received == [8, 100]
+    assert timeline.release_times == [0.5 * (1 + draw) for draw in range(8)]
 
 
 def test_a_run_must_have_an_end():
@@ -151,26 +152,26 @@ def test_a_run_must_have_an_end():
 
 
 def test_deaths_that_are_survived(seed):
-    """Worker 0 dies at time 1; the other member of its group carries on."""
+    """Worker 0 dies after 4 batches; the other member of its group carries on."""
     scheme = GroupedCMC(4, 2, 10.0)
-    latency = Dying(Exponential(0.1), (0,), since=1.0)
-    timeline = run(scheme, seed, latency=latency)
+    timeline = run(scheme, seed, latency=Dying(EIGHTHS, (0,), since=1.0625))
     assert timeline.finished
-    times = np.array(timeline.block_times)
-    assert times[np.array(timeline.block_workers) == 0].max() <= 1.0
+    assert timeline.block_workers.count(0) == 4
+    assert timeline.block_workers.count(1) == N_DRAWS - 4
 
 
 def test_deaths_that_are_not(seed):
-    timeline = run(CMC(4, 10.0), seed, latency=Dying(Exponential(0.1), (2,), since=1.0))
+    timeline = run(CMC(4, 10.0), seed, latency=Dying(EIGHTHS, (2,), since=1.0625))
     assert not timeline.finished
-    assert timeline.block_times[-1] <= 1.0
+    assert timeline.block_times[-1] == 1.0
 
 
 def test_a_straggler_holds_up_cmc_and_not_grouped(seed):
-    latency = Slowed(Exponential(0.1), (1,), 50.0)
+    latency = Slowed(EIGHTHS, (1,), 50.0)
     slow = run(CMC(4, 10.0), seed, latency=latency).release_times[-1]
     fast = run(GroupedCMC(4, 2, 10.0), seed, latency=latency).release_times[-1]
-    assert slow > 5 * fast
+    assert slow == N_DRAWS * 50 / 8
+    assert fast == N_DRAWS * 2 / 8  # a batch has two draws
 
 
 def test_replayed_traces_time_runs(seed):

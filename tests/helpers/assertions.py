@@ -37,3 +37,16 @@ def assert_quantile(values, quantile, share, *, false_fail_rate=FALSE_FAIL_RATE)
     n, n_below = len(values), int(np.sum(np.asarray(values) <= quantile))
     low, high = binom.ppf([false_fail_rate / 2, 1 - false_fail_rate / 2], n, share)
     assert low <= n_below <= high, f"{n_below} of {n} below, expected {low:.0f} to {high:.0f}"
+
+
+def assert_often(outcomes, chance, *, false_fail_rate=FALSE_FAIL_RATE):
+    """Independent outcomes are true with a probability of at least `chance`."""
+    n, n_true = len(outcomes), int(np.sum(outcomes))
+    least = binom.ppf(false_fail_rate, n, chance)
+    assert n_true >= least, f"{n_true} of {n}, expected {least:.0f} at least"
+
+
+def assert_known(value, mean, sd, *, false_fail_rate=FALSE_FAIL_RATE):
+    """A nearly normal statistic is as it was over many seeds, with that mean and sd."""
+    z, limit = (value - mean) / sd, norm.isf(false_fail_rate / 2)
+    assert abs(z) < limit, f"{value:.4g}: |z| = {abs(z):.1f}, limit {limit:.1f}"

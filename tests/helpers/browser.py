@@ -7,10 +7,18 @@ from base64 import b64decode
 from contextlib import contextmanager
 from itertools import count
 
+import pytest
+
+from helpers.processes import PATIENCE
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+needed = pytest.mark.skipif(
+    CHROMIUM is None, reason="no browser: install `chromium` (Debian) or `google-chrome`"
+)
+# A root user in a container has no user namespaces, hence no sandbox, and often a small /dev/shm.
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 # Descriptors 3 and 4 are where --remote-debugging-pipe listens and answers.
 _PLUGGED_IN = 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null'
-_OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe")
 
 # Every piece of text that can be seen, with its box; what is scrolled out of sight is cut off.
 _TEXTS = """
@@ -49,6 +57,18 @@ _TEXTS = """
 """
 
 
+_WAIT = f"""
+new Promise((done, failed) => {{
+  const look = () => {{ if (CONDITION) done(0); }};
+  const all = {{subtree: true, childList: true, characterData: true, attributes: true}};
+  new MutationObserver(look).observe(document, all);
+  document.fonts.ready.then(look);
+  setTimeout(() => failed("what was waited for did not come"), {PATIENCE * 1000});
+  look();
+}})
+"""
+
+
 class Page:
     """One page of a browser, and all that it asked for and complained about."""
 
@@ -73,8 +93,13 @@ class Page:
         self.complaints.clear()
         self._call("Page.navigate", url=address)
         self._ask.until("Page.loadEventFired")
-        self.evaluate("document.fonts.ready.then(() => 0)")
-        for event in self._events:
+        self.wait_for("document.fonts.status === 'loaded'")
+
+    def wait_for(self, condition):
+        """Until a condition holds that the page's own changes, or its fonts, bring about."""
+        self.evaluate(_WAIT.replace("CONDITION", condition))
+        while self._events:
+            event = self._events.pop(0)
             self._take(event["method"], event["params"])
 
     def _take(self, method, told):
@@ -153,7 +178,8 @@ class _Wire:
 @contextmanager
 def opened(profile):
     """A page of a browser of our own, whose files are in the folder `profile`."""
-    command = ["sh", "-c", _PLUGGED_IN, "sh", CHROMIUM, *_OPTIONS, f"--user-data-dir={profile}"]
+    command = ["sh", "-c", _PLUGGED_IN, "sh", CHROMIUM, *FLAGS, "--remote-debugging-pipe"]
+    command.append(f"--user-data-dir={profile}")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             wire = _Wire(process)

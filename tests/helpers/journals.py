@@ -1,24 +1,34 @@
 """Journals of runs that never were, for tests of what reads them."""
 
-from dataclasses import asdict
+from dataclasses import fields
 
 import numpy as np
 
-from quorate.journal import BlockRecord, EventRecord, Journal, run_event
+from quorate.journal import BlockRecord, Finished, Journal, Started, TaskGiven, WorkerEvent
+from quorate.protocol.messages import Happening
+from quorate.protocol.schemes import chosen
 from quorate.run.settings import Settings
 
 
+def settings_of(**given):
+    """Settings as a journal holds them; what is no setting is an option of the scheme."""
+    given = {"scheme": "grouped", "workers": 2, "redundancy": 2, "draws": 40, **given}
+    known = {field.name for field in fields(Settings)} - {"scheme", "redundancy"}
+    options = {name: value for name, value in given.items() if name not in known}
+    scheme = chosen(options.pop("scheme"), options)
+    rest = {name: value for name, value in given.items() if name in known}
+    return Settings(scheme=scheme, sampler="ellipse", **rest).as_json()
+
+
 def configuration(names=("a", "b"), **settings):
-    settings = {"scheme": "grouped", "workers": 2, "redundancy": 2, "draws": 40, **settings}
-    workers = settings["workers"]
+    kept = settings_of(**settings)
     return {
-        "settings": asdict(Settings(**settings)),
-        "sampler": "ellipse",
+        "settings": kept,
         "dim": len(names),
         "names": list(names),
         "code": "0",
-        "shards": ["0"] * workers,
-        "rows": [100] * workers,
+        "shards": ["0"] * kept["workers"],
+        "rows": [100] * kept["workers"],
         "versions": {"quorate": "0.1.0", "numpy": "2", "python": "3"},
     }
 
@@ -39,21 +49,20 @@ def coded(time, worker, n=4, first=0, shards=(0, 1), dim=2):
 
 def task(time, worker, first, n, shards=(0, 1), chain=None):
     chain = worker if chain is None else chain
-    details = {"shards": shards, "chain": chain, "first": first, "n": n}
-    return EventRecord(time, "task", worker, 0, details)
+    return TaskGiven(time, worker, 0, shards, chain, first, n, with_state=False)
 
 
 def happened(time, what, worker, text=""):
-    return EventRecord(time, what, worker, 0, {"text": text})
+    return WorkerEvent(time, worker, 0, Happening(what), text)
 
 
 def write(folder, records, finished=True, **settings):
     """A run folder with a journal of `records`."""
     end = max((record.time for record in records), default=0.0)
     with Journal.create(folder, configuration(**settings)) as journal:
-        journal.append([run_event(0.0, "started"), *records])
+        journal.append([Started(0.0), *records])
         if finished:
-            journal.append([run_event(end, "finished", reason="done")])
+            journal.append([Finished(end, "done")])
     return folder
 
 

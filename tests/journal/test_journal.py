@@ -646,7 +646,7 @@ def test_a_flipped_bit_is_never_taken_for_a_draw(tmp_path, rng):
     trial = tmp_path / "trial"
     headers = [(place, int(rng.integers(8))) for place in range(100)]
     seen = set()
-    for place, bit in headers + flips(content, rng, 300):
+    for place, bit in headers + flips(content, rng, 160):
         shutil.rmtree(trial, ignore_errors=True)
         trial.mkdir()
         (trial / "journal.sqlite").write_bytes(flipped(content, place, bit))

@@ -20,7 +20,6 @@ from quorate.models import (
     Real,
     Simplex,
     UnitInterval,
-    check_start,
     from_functions,
 )
 from quorate.models.subposterior import Target
@@ -215,6 +214,7 @@ def test_functions_of_a_nested_dictionary(rng):
         {"a": {"b": Positive()}, "c": Ordered(2)},
     )
     assert model.names == ("log(a.b)", "c[0]", "log(c[1] - c[0])")
+    assert model.names is model.names  # built once, not at each evaluation
     draws = rng.standard_normal((4, 3))
     named = model.constrain(draws)
     assert {name: value.shape for name, value in named.items()} == {"a.b": (4,), "c": (4, 2)}
@@ -306,20 +306,6 @@ def test_gradients_that_do_not_exist():
 def test_density_zero_is_legal(mixed):
     model = one_parameter(lambda p, shard: -np.inf)
     assert model.log_likelihood(np.zeros(1), {"y": np.ones(3)}) == -np.inf
-
-
-def test_the_start_is_checked_by_shard():
-    shards = [{"y": np.ones(3)}, {"y": np.array([1.0, np.nan])}]
-    model = one_parameter(lambda p, shard: -p["s"] * shard["y"].sum())
-    check_start(model, shards[:1])
-    with pytest.raises(BadInputError, match="log_likelihood, on shard 1 is nan"):
-        check_start(model, shards)
-    with pytest.raises(BadInputError, match="shard 7 is 'empty'"):
-        check_start(model, {7: {"y": np.ones(0)}})
-    with pytest.raises(BadInputError, match=r"log_likelihood of shard 0 is -inf.*initial"):
-        check_start(one_parameter(lambda p, shard: -np.inf), shards)
-    with pytest.raises(BadInputError, match="log_prior is -inf"):
-        check_start(one_parameter(lambda p, s: 0.0, log_prior=lambda p: -np.inf), shards)
 
 
 def test_words_that_are_not_known():

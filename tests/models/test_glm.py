@@ -268,22 +268,6 @@ def test_a_shard_without_a_response():
         poisson(1).log_likelihood(np.zeros(1), {"X": np.ones((2, 1))})
 
 
-def test_flat_priors_need_rows(rng):
-    columns = rng.standard_normal((10, 3))
-    whole = {"X": columns, "y": np.zeros(10)}
-    few = {"X": columns[:3], "y": np.zeros(3)}
-    constant = {"X": columns * [1, 1, 0] + [0, 0, 1e-3], "y": np.zeros(10)}
-    constant["X"][:, 1] = 7
-    flat = logistic(["a", "b", "c"], "flat")
-    flat.require_proper([whole])
-    with pytest.raises(BadInputError, match="rows of shard 4 is 3: 3 coefficients have flat"):
-        flat.require_proper({4: few})
-    with pytest.raises(BadInputError, match="rank of X in shard 1 is 2: a, b, c are not told"):
-        flat.require_proper([whole, constant])
-    logistic(3).require_proper([few, constant])
-    logistic(["a", "b", "c"], priors={"a": "flat"}).require_proper([few, constant])
-
-
 def test_a_column_that_is_not_finite_is_named(rng):
     shard = shard_for(poisson, rng)
     shard["X"][7, 2] = np.inf

@@ -362,7 +362,7 @@ def pymc_with_potential(y, n):
         (pymc_discrete, "latent variable z is 'discrete'"),
         (pymc_per_row, "latent variable z is 'one per row'"),
         (pymc_per_row_by_shape, "latent variable z is 'data-dependent'.*y, which is cut"),
-        (pymc_per_row_by_number, "latent variable z is one per row"),
+        (pymc_per_row_by_number, "Latent variable z is one per row"),
         (pymc_normalised, "does not factor over rows"),
         (pymc_random_walk, "does not factor over rows"),
         (pymc_observed_elsewhere, "something observed is not named in `split`"),

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t
 
 import quorate
 from helpers import schemes as make
-from helpers.assertions import assert_mean
+from helpers.assertions import FALSE_FAIL_RATE, assert_known, assert_mean, assert_often
 from quorate.engines import virtual
 from quorate.engines.latency import Dying, Exponential, Pareto, Slowed, Trace
 from quorate.errors import BadInputError
@@ -254,9 +255,9 @@ def test_what_can_still_be_reached():
 # ---------------------------------------------------------------- runs in virtual time
 
 
-def run(scheme, seed, n_draws=25, until=np.inf, latency=PARETO, **options):
+def run(scheme, seed, n_draws=25, until=np.inf, latency=PARETO, realisation=0, **options):
     subposteriors = paper_subposteriors(scheme.allocation.n_workers)
-    cluster = virtual.Cluster(latency, subposteriors, Streams(seed), **options)
+    cluster = virtual.Cluster(latency, subposteriors, Streams(seed, realisation), **options)
     return virtual.run(Coordinator(scheme, n_draws), cluster, until)
 
 
@@ -325,32 +326,60 @@ def test_the_dead_are_survived(since, seed):
 
 
 def test_slow_workers_leave_their_shards_to_others(seed):
-    latency = Slowed(Exponential(0.1), (0,), 100.0)
-    scheme = make.adaptive(5, 2, 10.0)
-    timeline = run(scheme, seed, n_draws=100, latency=latency)
-    assert timeline.release_times[-1] < 100 * 0.1 * 5 / 4 * 1.5
-    assert max(scheme.received.n_received) <= 140
+    """Four workers that take 1 for each of 500 draws need 125, and 2 for the last of a few."""
+    scheme = make.adaptive(5, 2, 10.0, seed=seed)
+    timeline = run(scheme, seed, n_draws=100, latency=Slowed(ONE_EACH, (0,), 1000.0))
+    assert 125 <= timeline.release_times[-1] <= 127
+    assert max(scheme.received.n_received) <= 101
+
+
+def times_of(made, redundancy, seed, n=31):
+    """Until 12 workers have made 100 global draws, in each of `n` realisations."""
+    runs = (
+        run(made(12, redundancy, 10.0, seed=seed), seed, 100, realisation=z, per_draw=True)
+        for z in range(n)
+    )
+    return np.array([timeline.release_times[-1] for timeline in runs])
 
 
 def test_it_takes_less_time_than_groups_and_the_genie_less_still(seed):
-    """The ratio of medians of 41 was 0.865 ± 0.021 over 30 seeds: of 21, 1 is 4.5 of these off."""
-    options = {"draws": 100, "per_draw": True, "realisations": 21, "seed": seed}
+    """In one realisation after the other, where all have the same times.
+
+    Of 300 realisations the genie was not slower in 95 %, and `grouped` slower in 97 %. Nobody can
+    be done before as many draws have come as make up the global ones.
+    """
+    grouped = times_of(make.grouped, 4, seed)
+    adaptive, genie = (times_of(make.adaptive, r, seed) for r in (4, 12))
+    arrivals = [np.cumsum(PARETO.times(Streams(seed, z), 12, 0, 1200), axis=1) for z in range(31)]
+    earliest = np.array([np.sort(times, axis=None)[12 * 100 - 1] for times in arrivals])
+    for times in (grouped, adaptive, genie):
+        assert np.all(times >= (1 - 1e-12) * earliest)
+    assert_often(genie <= adaptive, 0.9)
+    assert_often(adaptive < grouped, 0.9)
+    with pytest.raises(AssertionError):
+        assert_often(adaptive > grouped, 0.9)
+
+
+def test_a_genie_has_every_shard_at_every_worker_and_wastes_nothing(seed):
+    options = {"draws": 20, "realisations": 3, "seed": seed}
     grouped, adaptive, genie = (
         quorate.simulate(scheme, 12, 4, **options) for scheme in ("grouped", "adaptive", "genie")
     )
-    assert genie.median <= adaptive.median < grouped.median
     assert adaptive.wasted_share == genie.wasted_share == 0 < grouped.wasted_share
     assert genie.redundancy == 12
 
 
 def test_every_draw_of_grouped_counts_too(seed):
+    """Errors were 0.613 ± 0.045 of those of pairing in order, over 60 seeds."""
     paper, every = (
         quorate.simulate("grouped", 8, 2, draws=20, pairing=pairing, seed=seed, realisations=40)
         for pairing in ("paper", "all")
     )
     assert every.median == paper.median
     assert every.wasted_share == 0 < paper.wasted_share
-    assert every.error < paper.error
+    assert_known(every.error / paper.error, 0.613, 0.045)
+    with pytest.raises(AssertionError):
+        assert_known(1.0, 0.613, 0.045)
 
 
 def test_the_genie_holds_every_shard_at_every_worker():
@@ -395,20 +424,27 @@ def means_of_shards(n_draws, realisations, seed):
     return np.array(received)[:, None], np.array(started)[:, None]
 
 
-def test_in_order_of_start_draws_are_unbiased_and_in_order_of_arrival_not_quite(seed):
+@pytest.fixture(scope="module")
+def few(seed):
+    return means_of_shards(2, 600, seed)
+
+
+def test_in_order_of_start_draws_are_unbiased_and_in_order_of_arrival_not_quite(few):
     """What is decided before a draw is made cannot favour it; the first to arrive are quick."""
-    received, started = means_of_shards(2, 600, seed)
+    received, started = few
     assert_mean(started, [0.0])
     with pytest.raises(AssertionError):
         assert_mean(received, [0.0])
     assert received.mean() < 0
 
 
-def test_the_bias_of_arrivals_goes_away_with_their_number(seed):
-    """Less than one draw under way a shard, worth one sd here: below 1/n, plus 4.9 errors."""
+def test_the_bias_of_arrivals_goes_away_with_their_number(few, seed):
+    """Less than one draw under way a shard, worth one sd here: below 1/n, plus noise."""
     received, _ = means_of_shards(40, 80, seed)
     error = received.std(ddof=1) / np.sqrt(len(received))
-    assert abs(received.mean()) < 1 / 40 + 4.9 * error
+    limit = 1 / 40 + t.isf(FALSE_FAIL_RATE / 2, len(received) - 1) * error
+    assert abs(received.mean()) < limit
+    assert abs(few[0].mean()) > limit
 
 
 def test_to_cancel_the_slower_of_two_would_not_go_away(rng):

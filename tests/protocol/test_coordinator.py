@@ -123,8 +123,8 @@ def test_any_order_of_arrivals_ends_with_all_draws(
     coordinator = Coordinator(made, n_draws)
     under_way = {k: coordinator.handle(WorkerJoined(k)) for k in range(n_workers)}
     sent = dict.fromkeys(range(n_workers), 0)
-    released = 0
-    while True:
+    released, stopped = 0, None
+    while stopped is None:
         busy = [worker for worker, tasks in under_way.items() if tasks]
         worker = data.draw(st.sampled_from(busy))
         if data.draw(st.integers(0, 9)) == 0 and not made.out_of_reach(
@@ -149,7 +149,7 @@ def test_any_order_of_arrivals_ends_with_all_draws(
                 assert command.first_draw == sent[worker]
                 under_way[worker].append(command)
             else:
-                assert command == Stop(finished=True)
-                assert released == n_draws
-                assert len(made.received.global_draws()) == n_draws
-                return
+                stopped = command
+    assert stopped == Stop(finished=True)
+    assert released == n_draws
+    assert len(made.received.global_draws()) == n_draws

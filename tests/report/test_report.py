@@ -1,6 +1,7 @@
 """The report: one file that asks for nothing, with everybody's strings as text."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -12,27 +13,27 @@ from hypothesis import strategies as st
 import quorate
 from helpers import browser, journals
 from quorate.cli import main
+from quorate.engines.options import Processes
 from quorate.errors import BadInputError, ExcludedShardsWarning, JournalError
-from quorate.journal import BlockRecord, run_event
+from quorate.journal import BlockRecord, Excluded, PriorRestored, Resumed
 from quorate.models import Positive, from_functions
 from quorate.report import citing, report, verdict, write_report
-from quorate.report.markup import element, number, plain, seconds, text
 from quorate.report.posterior_plots import forest
 from quorate.report.run_plots import lanes
 from quorate.report.svg import Pictures, shard_colour
-from quorate.results.densities import Densities
-from quorate.results.marginals import made_marginals
-from quorate.run.history import Story
+from quorate.results.html import element, number, plain, seconds, text
+from quorate.results.marginals import Densities
+from quorate.run.history import History
 
 NASTY = "<script>alert(1)</script>"
 NAMES = (NASTY, '"><img src=x onerror=alert(1)>', "$\\frac{1}{2}$", "#010203 &amp; ${style} 漢字")
 TITLES = [
     "Answer",
     "Verdict",
-    "Shards against the merge",
-    "Forest",
+    "Shards and merged draws",
+    "Intervals",
     "Workers",
-    "Draws and errors against time",
+    "Draws and errors over time",
     "What waiting would have cost",
     "Bandwidth",
     "Configuration",
@@ -103,11 +104,11 @@ def test_all_is_there(run):
     assert page.tags.count("svg") == 2 + 1 + 1 + 2 + 1
     for words in (
         "40 of 40 global draws by grouped on 2 workers",
-        "merged from its journal",
-        "not back at the end: worker 1",
-        "Not checked: run quorate check",
+        "of the draws in its journal",
+        "Gone at the end: lost worker 1",
+        "The draws were not checked. Run quorate check",
         "worker 1 lost: ended by signal 9",
-        "would have had to wait for worker 1, not back when the run ended",
+        "would still be waiting for worker 1, gone when the run ended",
         "200, 100 to 100 in a shard",
     ):
         assert words in page.text
@@ -116,9 +117,9 @@ def test_all_is_there(run):
 def test_bandwidth_is_that_of_the_blocks(run):
     page = checked(report(run))
     n_bytes = 10 * 4 * 2 * 2 * 8
-    assert f"in all {n_bytes:,} {n_bytes // 8:,}" in page.text
-    assert f"for each global draw {n_bytes / 40:,.1f} {n_bytes / 320:,.1f}" in page.text
-    assert "plain CMC, for each global draw 32 4" in page.text
+    assert f"total {n_bytes:,} {n_bytes // 8:,}" in page.text
+    assert f"per global draw {n_bytes / 40:,.1f} {n_bytes / 320:,.1f}" in page.text
+    assert "per global draw, plain CMC 32 4" in page.text
 
 
 def test_saved_summaries_come_first_if_the_run_has_ended(tmp_path):
@@ -128,7 +129,7 @@ def test_saved_summaries_come_first_if_the_run_has_ended(tmp_path):
         (run / "summary.json").write_text(json.dumps({"sigma": row}))
         words = checked(report(run)).text
         assert ("sigma 1.500 0.250 1.000 2.000 321 0.01" in words) == finished
-        assert ("going on, or had been killed" in words) != finished
+        assert ("still running, or had been killed" in words) != finished
 
 
 def test_names_are_text(tmp_path):
@@ -170,9 +171,9 @@ def test_a_verdict_is_told(run):
     }
     (run / "verdict.json").write_text(json.dumps(told))
     words = checked(report(run)).text
-    for expected in ("do not trust", "k̂ 0.93", "12.3 effective", NASTY, "1.25", "3%: 0.75"):
+    for expected in ("do not trust", "k̂ 0.93", "importance weights 12.3", NASTY, "1.25", "3%: 0.75"):
         assert expected in words
-    assert "Not checked" not in words
+    assert "not checked" not in words
 
 
 @pytest.mark.parametrize("content", [{}, {"shards": [7], "raw": 3, "corrected": {}, "k_hat": []}])
@@ -204,7 +205,7 @@ def test_a_coded_run_says_why_shards_are_not_shown(tmp_path):
     run = journals.write(
         tmp_path / "run", records, scheme="coded", precision="estimated", cov_ridge=0.1
     )
-    assert "nothing to compare the merge with" in checked(report(run)).text
+    assert "no draws of single shards" in checked(report(run)).text
 
 
 def test_many_workers_many_parameters_and_one_that_never_moves(tmp_path):
@@ -225,9 +226,9 @@ def test_many_workers_many_parameters_and_one_that_never_moves(tmp_path):
 
 def test_lanes_are_as_large_for_many_blocks_as_for_few(tmp_path):
     records = [journals.block((i + 1) / 100, i % 2, n=1, first=i // 2) for i in range(400)]
-    with Story(journals.write(tmp_path / "run", records, draws=500)) as story:
-        story.read()
-    image = lanes(story.blocks(), 2, story.seconds)
+    with History(journals.write(tmp_path / "run", records, draws=500)) as history:
+        history.read()
+    image = lanes(history.blocks(), 2, history.seconds)
     assert image.shape == (24, 1400, 4)
     assert np.all(image[[0, 11, 12, 23], :, 3] == 0)  # between lanes
     assert np.all(image[1:11, 10:-10, 3] > 0)
@@ -250,11 +251,13 @@ def test_numbers_and_times():
 def test_citing_is_what_the_citation_file_says(request):
     lines = (request.config.rootpath / "CITATION.cff").read_text().splitlines()
     quoted = " ".join(citing.references()).lower()
-    for line in lines:
-        key, _, value = line.strip(" -").partition(": ")
-        if key in ("title", "version", "family-names", "given-names", "name"):
-            assert value.strip('"').lower() in quoted
-            assert value.strip('"').lower() in citing.bibtex().lower()
+    keys = {"title", "version", "family-names", "given-names", "name"}
+    told = [line.strip(" -").partition(": ")[::2] for line in lines]
+    cited = [(key, value.strip('"').lower()) for key, value in told if key in keys]
+    assert {key for key, _ in cited} == keys
+    for _, value in cited:
+        assert value in quoted
+        assert value in citing.bibtex().lower()
 
 
 def test_the_command(run, tmp_path):
@@ -278,9 +281,9 @@ def excluding(folder, *more, restored=True):
     records = [
         *(journals.block(1.0, k, n=10, shards=(k,), chain=0) for k in range(3)),
         journals.happened(2.0, "retired", 2, "lost too often"),
-        run_event(2.0, "excluded", shards=[2], text="nobody is left who holds shard 2"),
+        Excluded(2.0, (2,)),
         *(journals.block(3.0, k, n=30, first=10, shards=(k,), chain=0) for k in range(2)),
-        run_event(3.0, "prior", share=1 / 3, restored=restored),
+        PriorRestored(3.0, 1 / 3, restored),
     ]
     return journals.write(folder, [*records, *more], **settings)
 
@@ -291,7 +294,7 @@ ROW = {"mean": 1.5, "sd": 0.25, "3%": 1.0, "97%": 2.0, "ess": 321.0, "mcse": 0.0
 @pytest.mark.parametrize(
     ("restored", "saved", "words"),
     [
-        (True, True, "The prior is whole: the 1/3 of it that went with them was put back"),
+        (True, True, "The prior is complete: the 1/3 of it that was lost with them was put back"),
         (False, True, "p to the power of 2/3"),
         (True, False, "is missing here"),
     ],
@@ -302,17 +305,16 @@ def test_shards_left_out_are_told_loudly(restored, saved, words, tmp_path):
         (run / "summary.json").write_text(json.dumps({"sigma": ROW}))
     told = checked(report(run)).text
     assert "WITHOUT THE ROWS OF SHARD 2" in told
-    assert "Without the rows of shard 2. Nobody was left who held them" in told
+    assert "Without the rows of shard 2. No worker that holds them was left" in told
     assert "given the other 200 of 300 rows" in told
     assert words in told
     assert "40 of 40 global draws" in told
     assert "shard 2 (left out)" in told
-    assert "2.0 s: shard 2 excluded: nobody is left who holds shard 2" in told
+    assert "2.0 s: shard 2 excluded: no worker is left that holds shard 2" in told
 
 
 def test_a_run_that_got_them_back_does_not_say_so(tmp_path):
-    again = journals.configuration(workers=3, redundancy=1, scheme="cmc")["settings"]
-    resumed = run_event(4.0, "resumed", settings=again)
+    resumed = Resumed(4.0, journals.settings_of(workers=3, redundancy=1, scheme="cmc"))
     rest = journals.block(5.0, 2, n=30, first=10, shards=(2,), chain=0)
     told = checked(report(excluding(tmp_path, resumed, rest))).text
     assert "WITHOUT" not in told
@@ -334,7 +336,8 @@ def test_numbers_are_those_of_the_result_and_its_natural_scale(tmp_path, seed):
     with pytest.warns(ExcludedShardsWarning):
         result = quorate.sample(
             model, rows, workers=3, scheme="cmc", draws=100, sampler="ellipse", seed=seed,
-            dead="1@2", restarts=0, on_lost_shard="exclude", run_dir=tmp_path, progress=False,
+            faults="dead:1@2", engine=Processes(restarts=0), on_lost_shard="exclude",
+            run_dir=tmp_path, progress=False,
         )  # fmt: skip
     assert result.excluded == (2,)
     page = checked(report(tmp_path))
@@ -343,7 +346,7 @@ def test_numbers_are_those_of_the_result_and_its_natural_scale(tmp_path, seed):
     assert name == "scale"
     assert float(mean) == pytest.approx(row["mean"], rel=1e-3)
     assert float(sd) == pytest.approx(row["sd"], rel=1e-2)
-    assert "The prior is whole" in page.text
+    assert "The prior is complete" in page.text
     assert "On the natural scale" in page.text
     saved = Densities.load(tmp_path / "densities.json")
     assert saved.shards == [0, 1]
@@ -360,7 +363,9 @@ def test_numbers_are_those_of_the_result_and_its_natural_scale(tmp_path, seed):
 def densities_of(rng, constant=7.0):
     draws = {"a": rng.normal(size=50), NASTY: np.full(50, constant)}
     few = {"a": rng.normal(size=2), NASTY: np.full(2, constant)}
-    return Densities(made_marginals(list(draws.items()), iter([draws, few])), [0, 2], 5)
+    shards = {0: np.stack(list(draws.values()), axis=1), 2: np.stack(list(few.values()), axis=1)}
+    made = Densities.of(list(draws.items()), shards, lambda of: dict(zip(draws, of.T, strict=True)))
+    return replace(made, n_more=5)
 
 
 def test_densities_are_read_back(rng, tmp_path):
@@ -412,8 +417,6 @@ def test_densities_that_are_none_are_refused(content, run):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    if browser.CHROMIUM is None:
-        pytest.skip("neither chromium nor google-chrome is installed")
     with browser.opened(tmp_path_factory.mktemp("profile")) as page:
         yield page
 
@@ -435,7 +438,7 @@ def crowded(tmp_path_factory):
     records += [
         journals.happened(3.5, "lost", 11, "ended by signal 9 " * 9),
         journals.happened(3.6, "retired", 11),
-        run_event(3.6, "excluded", shards=[11], text="nobody is left who holds shard 11"),
+        Excluded(3.6, (11,)),
         journals.happened(4.5, "restarted", 3),
     ]
     records.sort(key=lambda record: record.time)
@@ -455,6 +458,7 @@ def crowded(tmp_path_factory):
     return run / "report.html"
 
 
+@browser.needed
 @pytest.mark.parametrize(("width", "scheme", "media"), LOOKS)
 def test_nothing_overlaps_complains_or_leaves_the_file(width, scheme, media, crowded, page):
     page.look(crowded.as_uri(), width, scheme, media)
@@ -472,6 +476,7 @@ def test_nothing_overlaps_complains_or_leaves_the_file(width, scheme, media, cro
     assert {a for a in page.requests if not a.startswith("data:")} == {crowded.as_uri()}
 
 
+@browser.needed
 def test_a_page_on_which_all_of_that_happens_is_found_out(page, tmp_path):
     """The control."""
     path = tmp_path / "bad.html"

@@ -22,7 +22,7 @@ from quorate.journal import BlockRecord, ChainKey, JournalReader, TaskGiven
 from quorate.protocol.messages import Task
 from quorate.run.settings import Settings
 
-ROUNDS = int(os.environ.get("QUORATE_CHAOS_ROUNDS", "3"))  # sittings that are attacked
+ROUNDS = int(os.environ.get("QUORATE_CHAOS_ROUNDS", "2"))  # sittings that are attacked
 DRAWS = 2_000 * ROUNDS
 SCRIPT = """
 import sys

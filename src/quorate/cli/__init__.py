@@ -13,7 +13,7 @@ from quorate.cli.sampling import resume_command, sample_command, summary_command
 from quorate.cli.watching import watch_command
 from quorate.errors import QuorateError, WorkerFailedError
 
-_FAILED = 4  # exit code of a run that broke
+_FAILED = 4  # exit code of a run that failed
 
 
 class Commands(click.Group):
@@ -31,7 +31,7 @@ class Commands(click.Group):
         except QuorateError as error:
             raise click.UsageError(str(error)) from None
         except MemoryError:
-            raise click.UsageError("this does not fit into memory: use smaller numbers") from None
+            raise click.UsageError("This does not fit into memory. Use smaller numbers.") from None
 
 
 @click.group(cls=Commands)

@@ -59,7 +59,7 @@ def combine_command(
     try:
         combined.to_netcdf(str(target))
     except OSError as error:
-        raise BadInputError("out", str(target), f"cannot be written ({error})") from None
+        raise BadInputError(f"{target} cannot be written ({error}).") from None
     out.print(summary_table(combined.summary_rows().items()))
     out.print(repr(combined)[1:-1], soft_wrap=True)
     err.print(f"Written: {target}", soft_wrap=True)
@@ -67,22 +67,21 @@ def combine_command(
 
 def _check_target(target: Path, files: tuple[Path, ...]) -> None:
     parent = target.resolve().parent
-    require(parent.is_dir(), "out", str(target), "the folder does not exist")
+    require(parent.is_dir(), f"The folder of {target} does not exist. Create it first.")
     is_input = target.resolve() in [file.resolve() for file in files]
-    require(not is_input, "out", str(target), "it is one of the files to combine: choose another")
+    require(not is_input, f"{target} is one of the files to combine. Choose another output.")
 
 
 def _read(file: Path) -> "xr.DataTree":
     load("h5netcdf", "netcdf")
     import xarray as xr
 
-    require(file.is_file(), "file", str(file), "there is none of this name")
+    require(file.is_file(), f"No file named {file}.")
     try:
         with xr.open_datatree(file, engine="h5netcdf") as tree:
             loaded = tree.load()
     except (OSError, ValueError, TypeError, KeyError) as error:
-        way_out = f"it cannot be read as NetCDF 4 ({error})"
-        raise BadInputError("file", str(file), way_out) from None
+        raise BadInputError(f"{file} cannot be read as NetCDF 4 ({error}).") from None
     groups = list(loaded.children)
-    require("posterior" in groups, f"groups of {file}", groups, "a `posterior` is needed")
+    require("posterior" in groups, f"{file} has no group `posterior`. Its groups are {groups}.")
     return loaded

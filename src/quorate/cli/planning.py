@@ -12,7 +12,6 @@ from quorate.cli.console import Patience, err, out
 from quorate.errors import BadInputError
 from quorate.planner import Plan, plan
 from quorate.planner.words import duration
-from quorate.protocol.schemes import SCHEMES
 
 
 @click.command("plan")
@@ -26,23 +25,41 @@ from quorate.protocol.schemes import SCHEMES
 @click.option(
     "--latency",
     metavar="MODEL:…",
-    help="Plan by a model, as in `quorate simulate`: pareto:MEAN,TAIL_INDEX and others.",
+    help="Plan by a model of times, as in `quorate simulate`, such as pareto:MEAN,TAIL_INDEX.",
 )
-@click.option("--slow", metavar="NxF", help="N workers are F times slower. With --latency.")
-@click.option("--dead", metavar="N[@T]", help="N workers die, from time T on. With --latency.")
-@click.option("--workers", metavar="K,K,…", help="[default: those of the run, and half; 8]")
-@click.option("--redundancy", metavar="R,R,…", help="[default: 2,3,4, as far as workers go]")
-@click.option("--scheme", default=",".join(SCHEMES), show_default=True, metavar="S,S,…")
-@click.option("--draws", type=int, metavar="L", help="[default: those of the run; 1000]")
-@click.option("--target-ess", type=float, metavar="N", help="Effective draws, in place of draws.")
-@click.option("--measured-at", type=int, metavar="K", help="Workers that --latency is for.")
+@click.option("--slow", metavar="NxF", help="Make N workers F times slower; with --latency.")
+@click.option("--dead", metavar="N[@T]", help="Let N workers die at time T; with --latency.")
+@click.option(
+    "--workers",
+    metavar="K,K,…",
+    help="Try these numbers of workers.  [default: that of the run and its half, or 8]",
+)
+@click.option(
+    "--redundancy",
+    metavar="R,R,…",
+    help="Try these numbers of shards per worker.  [default: 2,3,4, up to the workers]",
+)
+@click.option("--scheme", metavar="S,S,…", help="Try these schemes.  [default: all]")
+@click.option(
+    "--draws",
+    type=int,
+    metavar="L",
+    help="Plan for this number of draws.  [default: that of the run, or 1000]",
+)
+@click.option("--target-ess", type=float, metavar="N", help="Plan for N effective draws instead.")
+@click.option(
+    "--measured-at",
+    type=int,
+    metavar="K",
+    help="Take the latency as that of K workers.  [default: the first of --workers]",
+)
 @click.option(
     "--rows-share",
     type=float,
     default=1.0,
     show_default=True,
     metavar="X",
-    help="Share of a draw's time that goes with the rows of a shard.",
+    help="Let this share of a draw's time grow with the rows of a shard.",
 )
 @click.option(
     "--survive",
@@ -50,7 +67,7 @@ from quorate.protocol.schemes import SCHEMES
     default=0,
     show_default=True,
     metavar="N",
-    help="Advise only what survives the loss of any N workers.",
+    help="Advise only an option that survives the loss of any N workers.",
 )
 @click.option(
     "--max-storage",
@@ -58,11 +75,25 @@ from quorate.protocol.schemes import SCHEMES
     default=1.0,
     show_default=True,
     metavar="X",
-    help="Advise only what keeps at most this share of the data at a worker.",
+    help="Advise only an option with at most this share of the data at a worker.",
 )
-@click.option("--dim", type=int, metavar="D", help="Floats in a draw.  [default: of the run; 1]")
-@click.option("--realisations", type=int, default=200, show_default=True, metavar="Z")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N")
+@click.option(
+    "--dim",
+    type=int,
+    metavar="D",
+    help="Count D floats in a draw.  [default: that of the run, or 1]",
+)
+@click.option(
+    "--realisations",
+    type=int,
+    default=200,
+    show_default=True,
+    metavar="Z",
+    help="Simulate each option so many times.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="Set the random seed."
+)
 @click.option(
     "-o",
     "--output",
@@ -74,17 +105,17 @@ from quorate.protocol.schemes import SCHEMES
 def plan_command(
     workers: str | None,
     redundancy: str | None,
-    scheme: str,
+    scheme: str | None,
     output: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Which K, r and scheme? Compare them in virtual time, and advise one."""
+    """Compare schemes, workers and redundancies in virtual time, and advise one option."""
     with Patience("planning") as patience:
         found = plan(
             workers=_numbers("workers", workers),
             redundancies=_numbers("redundancy", redundancy),
-            schemes=scheme.split(","),
+            schemes=None if scheme is None else scheme.split(","),
             progress=patience.report,
             **options,
         )
@@ -108,15 +139,16 @@ def _numbers(name: str, listed: str | None) -> list[int] | None:
     try:
         return [int(number) for number in listed.split(",")]
     except ValueError:
-        way_out = "write whole numbers with commas between, such as 10,20"
-        raise BadInputError(name, listed, way_out) from None
+        raise BadInputError(
+            f"--{name} takes whole numbers with commas between, such as 10,20, not {listed!r}."
+        ) from None
 
 
 def _table(found: Plan) -> Table:
     table = Table(
         title=f"time to {found.draws} draws, and its price",
-        caption="→ advised   * not beaten in p95, K and storage at once\n"
-        "held: share of the data at a worker   can lose: workers, for sure, typically",
+        caption="→ advised   * no other option beats it in p95, K or storage at no cost\n"
+        "held: share of the data at a worker   can lose: workers, for sure and typically",
         collapse_padding=True,
     )
     for column in ("", "scheme"):
@@ -128,7 +160,7 @@ def _table(found: Plan) -> Table:
         is_advised = option == found.recommended
         table.add_row(
             "→" if is_advised else "*" if option in good else "",
-            option.scheme,
+            option.title,
             str(option.workers),
             str(option.redundancy),
             duration(option.median),

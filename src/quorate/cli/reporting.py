@@ -14,10 +14,10 @@ from quorate.cli.console import err
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="[default: report.html in RUN]",
+    help="File to write.  [default: report.html in RUN]",
 )
 def report_command(run_dir: Path, output: Path | None) -> None:
-    """Write one HTML file that tells all about a run, finished or not."""
+    """Write a self-contained HTML report of a run, finished or not."""
     from quorate.report import write_report
 
     path = output or run_dir / "report.html"

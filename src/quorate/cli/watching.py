@@ -11,7 +11,7 @@ from quorate.run.history import History
 
 
 def tell_address(address: str) -> None:
-    """Say where the page is."""
+    """Print the address of the page."""
     err.print(f"Watch it: {address}", soft_wrap=True, highlight=False, markup=False)
 
 
@@ -22,16 +22,16 @@ def tell_address(address: str) -> None:
     type=click.IntRange(0, 65535),
     default=0,
     metavar="N",
-    help="[default: one that is free]",
+    help="Port to listen on.  [default: a free one]",
 )
 def watch_command(run_dir: Path, port: int) -> None:
-    """Show a run on a page of this machine, while it goes on; Ctrl-C ends the page.
+    """Show a run on a live web page. Ctrl-C ends the page, not the run.
 
-    Who has the address can look at the run, and stop it.
+    Anyone with the address can view and stop the run. The server listens on this machine only.
     """
     require_extra()
     with History(run_dir):
-        pass  # what cannot be read is told now
+        pass  # raise now what is wrong with the journal
     from quorate.live.server import serve
 
     with suppress(KeyboardInterrupt):

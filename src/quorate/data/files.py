@@ -72,14 +72,14 @@ class Files:
         return sum(self.rows_per_file)
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
-        schema = self._schema(names)
+        import narwhals
+
+        schema, table_of = self._schema(names), load("pyarrow", "data").Table.from_batches
         for path in self.paths:
             with _reading(path):
                 for batch in _record_batches(path, schema):
-                    yield {
-                        field.name: arrow_to_numpy(batch.column(field.name).cast(field.type))
-                        for field in schema
-                    }
+                    table = narwhals.from_native(table_of([batch]).select(names).cast(schema))
+                    yield {column.name: to_numpy(column) for column in table.iter_columns()}
 
     def _schema(self, names: Sequence[str]) -> Any:
         """The types of the named columns, such that all files fit."""
@@ -141,15 +141,12 @@ def _record_batches(path: Path, schema: Any) -> Iterator[Any]:
             yield from reader
 
 
-def arrow_to_numpy(values: Any) -> NDArray[Any]:
-    """Of an Array or ChunkedArray. What is missing becomes NaN, or None among strings."""
-    types = load("pyarrow.types", "data")
-    if hasattr(values, "combine_chunks"):
-        values = values.combine_chunks()
-    if types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if types.is_decimal(values.type):
-        values = values.cast("float64")
-    if types.is_boolean(values.type) and values.null_count:
-        values = values.cast("uint8")
-    return np.asarray(values.to_numpy(zero_copy_only=False))
+def to_numpy(column: Any) -> NDArray[Any]:
+    """A narwhals series as an array. Missing values become NaN, or None among strings."""
+    import narwhals  # takes long to import, and arrays do without it
+
+    if column.dtype == narwhals.Decimal:
+        column = column.cast(narwhals.Float64)
+    if column.dtype == narwhals.Boolean and column.null_count():
+        column = column.cast(narwhals.Int64)
+    return np.asarray(column.to_numpy())

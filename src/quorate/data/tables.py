@@ -1,7 +1,7 @@
 """Where rows come from: arrays, data frames, Arrow tables and files, read batch by batch.
 
-A batch is a dict of numpy arrays, rows first. pandas, polars and pyarrow are known by the names of
-their modules, so that none is imported for data of another kind.
+A batch is a dict of numpy arrays, rows first. Data frames and Arrow tables are read through
+narwhals, which imports none of the libraries that they come from.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +17,8 @@ from quorate.data.files import (
     STRING_BYTES,
     Columns,
     Files,
-    arrow_to_numpy,
     find_files,
+    to_numpy,
 )
 from quorate.errors import BadInputError, require
 
@@ -84,29 +84,24 @@ def open_table(data: object) -> Table:
 def _recognised(data: object) -> Table:
     if isinstance(data, Mapping):
         return _from_arrays(data)
-    if _is_a(data, "pandas", "DataFrame"):
-        return _from_pandas(data)
-    if _is_a(data, "polars", "DataFrame"):
-        return _from_polars(data)
-    if _is_a(data, "pyarrow", "Table"):
-        return _from_arrow(data)
     if isinstance(data, str | Path):
         return Files.of(find_files(data))
     if isinstance(data, list | tuple) and all(isinstance(path, str | Path) for path in data):
         return Files.of([file for path in data for file in find_files(path)])
+    import narwhals  # takes long to import, and arrays and files do without it
+
+    try:
+        frame = narwhals.from_native(data, eager_only=True, pass_through=True)
+    except narwhals.exceptions.DuplicateError as error:
+        said = " ".join(str(error).split())
+        raise BadInputError(f"Rename columns, so that each name comes once. {said}.") from None
+    if isinstance(frame, narwhals.DataFrame):
+        return _from_frame(frame)
     raise BadInputError(
         "data",
         _kind(data),
         "give a dict of arrays such as {'x': x, 'y': y}, a pandas or polars DataFrame, a pyarrow "
         "Table, or the path of Parquet or CSV files",
-    )
-
-
-def _is_a(data: object, package: str, name: str) -> bool:
-    """Whether it, or a class it derives from, is `package`'s `name`."""
-    return any(
-        parent.__name__ == name and parent.__module__.partition(".")[0] == package
-        for parent in type(data).__mro__
     )
 
 
@@ -142,32 +137,8 @@ def _dense(name: str, value: object) -> NDArray[Any]:
         raise BadInputError(f"data[{name!r}]", _kind(value), way_out) from error
 
 
-def _from_pandas(frame: Any) -> InMemory:
+def _from_frame(frame: Any) -> InMemory:
     def part(position: int, start: int, end: int) -> NDArray[Any]:
-        values = frame.iloc[start:end, position]
-        if isinstance(values.dtype, np.dtype) or not values.isna().any():
-            return np.asarray(values.to_numpy())
-        if values.dtype.kind in "biuf":
-            return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
-        return np.asarray(values.to_numpy(dtype=np.object_, na_value=None))
+        return to_numpy(frame[start:end, position])
 
-    return InMemory(tuple(str(name) for name in frame.columns), len(frame), part)
-
-
-def _from_polars(frame: Any) -> InMemory:
-    def part(position: int, start: int, end: int) -> NDArray[Any]:
-        values = frame.to_series(position).slice(start, end - start)
-        if values.dtype.is_decimal():
-            values = values.cast(float)
-        if str(values.dtype) == "Boolean" and values.null_count():
-            values = values.cast(int)
-        return np.asarray(values.to_numpy())
-
-    return InMemory(tuple(frame.columns), frame.height, part)
-
-
-def _from_arrow(table: Any) -> InMemory:
-    def part(position: int, start: int, end: int) -> NDArray[Any]:
-        return arrow_to_numpy(table.column(position).slice(start, end - start))
-
-    return InMemory(tuple(table.column_names), table.num_rows, part)
+    return InMemory(tuple(map(str, frame.columns)), len(frame), part)

@@ -20,7 +20,7 @@ _LONGEST_WAIT = 0.1  # seconds between two looks at the clock
 
 
 class Engine(Protocol):
-    """Where workers live. What a superseded attempt still says is never heard."""
+    """Where workers live. Messages of a superseded attempt are dropped."""
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -32,13 +32,13 @@ class Engine(Protocol):
         """Give a task to its worker."""
 
     def poll(self, timeout: float) -> list[Event]:
-        """What has happened; nothing, if nothing does within `timeout` seconds."""
+        """Events so far; none if nothing happens within `timeout` seconds."""
 
     def kill(self, worker: int) -> None:
-        """End a worker, at once; no harm if it is gone."""
+        """End a worker at once, if it is still there."""
 
     def pid(self, worker: int) -> int | None:
-        """Of the process that a worker lives in; None if it has none on this machine."""
+        """Id of the process of a worker; None if it has none on this machine."""
 
     def close(self) -> None:
         """End all workers, and leave nothing behind."""
@@ -54,10 +54,10 @@ Record = Callable[[float, list[Command]], None]
 def drive(
     supervisor: Supervisor, engine: Engine, record: Record, stop_asked: Callable[[float], bool]
 ) -> Iterator[float]:
-    """Run until the supervisor stops; yields the time, ten times a second at least.
+    """Run until the supervisor stops; yields the time, at least ten times a second.
 
-    `record` is given all commands before the first of them is carried out, so that what counts
-    has been kept. `stop_asked` is told the time and may end the run.
+    `record` gets all commands before the first of them is carried out, so that accepted blocks are
+    journaled first. `stop_asked` gets the time and may end the run.
     """
     commands = supervisor.begin(engine.now())
     while True:
@@ -73,7 +73,7 @@ def drive(
 
 
 def _commands(supervisor: Supervisor, events: list[Event], now: float) -> list[Command]:
-    """What is to be done about all events, up to the one that ends the run."""
+    """Commands for all events, up to the one that ends the run."""
     commands: list[Command] = []
     for event in events:
         commands += supervisor.handle(event, now)

@@ -1,6 +1,6 @@
-"""How models travel to workers, and how their code is told apart.
+"""Packs models for their way to workers, and fingerprints their code.
 
-Packing is by value, so that what was written in a notebook or on standard input travels too.
+Packing is by value, so that models written in a notebook or on standard input travel too.
 Unpacking executes code: only what comes from the user's own run is ever unpacked.
 """
 
@@ -15,20 +15,21 @@ _DEPTH = 4  # of attributes of attributes in which functions are looked for
 
 
 def packed(things: dict[str, Any]) -> bytes:
-    """All of `things`, as bytes."""
+    """Pack things into bytes."""
     import cloudpickle
 
     try:
         bytes_of: bytes = cloudpickle.dumps(things)
     except Exception as error:
-        named = type(things["model"]).__name__
-        way_out = f"it cannot be sent to workers ({error}): it must be picklable"
-        raise BadInputError("model", named, way_out) from None
+        raise BadInputError(
+            f"The model, a {type(things['model']).__name__}, cannot be sent to workers ({error}). "
+            "Make it picklable."
+        ) from None
     return bytes_of
 
 
 def unpacked(data: bytes) -> dict[str, Any]:
-    """What `packed` packed."""
+    """Unpack what `packed` made."""
     import cloudpickle
 
     things: dict[str, Any] = cloudpickle.loads(data)
@@ -47,9 +48,9 @@ def code_print(model: object) -> str:
 
 
 def _functions(thing: object, depth: int) -> Iterator[FunctionType]:
-    """Functions in the attributes of a thing, and in theirs; methods of classes that are no one's.
+    """Functions in the attributes of a thing, and in theirs, and methods of its class.
 
-    What quorate's own classes do is told by its version.
+    Methods of quorate's own classes are left out: its version stands for them.
     """
     if isinstance(thing, FunctionType):
         yield thing

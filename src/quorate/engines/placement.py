@@ -1,6 +1,6 @@
-"""Which worker lives on which node: holders of one shard apart, where that can be.
+"""Places workers on nodes: holders of one shard on different nodes, where possible.
 
-Redundancy is worth nothing if all holders of a shard go with one machine.
+Redundancy is useless if all holders of a shard are lost with one machine.
 """
 
 from collections import Counter
@@ -13,17 +13,17 @@ Nodes = Mapping[str, float]  # how much each node can carry, by name
 def placement(held: Held, nodes: Nodes) -> dict[int, str]:
     """A node for every worker.
 
-    Workers are given, one after the other, the node where the fewest of their shards are already,
-    and of those the one with the least load; then each may move, as long as that betters it. So no
-    two holders of a shard meet where they are in groups and there are r nodes, nor where there are
-    more nodes than any worker has others to keep away from. To find out whether it can be avoided
-    at all is a colouring problem, which nobody can solve in reasonable time for any allocation.
+    One after the other, workers get the node that has the fewest of their shards, and among those
+    the one with the least load. Then workers move as long as that improves their place. So no two
+    holders of a shard share a node if they are in groups and there are r nodes, or if there are
+    more nodes than any worker has other holders of its shards. Whether it can be avoided at all is
+    a graph colouring problem, which is hard in general.
     """
     placed: dict[int, str] = {}
     for worker in range(len(held)):
         placed[worker] = place(worker, held, nodes, placed)
     moved = True
-    while moved:  # ends: whoever moves shares fewer shards, or as many on a node with less load
+    while moved:  # ends: a move means fewer shared shards, or as many on a node with less load
         moved = False
         for worker in placed:
             better = place(worker, held, nodes, placed)
@@ -32,7 +32,7 @@ def placement(held: Held, nodes: Nodes) -> dict[int, str]:
 
 
 def place(worker: int, held: Held, nodes: Nodes, placed: Mapping[int, str]) -> str:
-    """The node for one worker, given where the others are; where it is, if none is better."""
+    """The best node for one worker, given the others; its present node, if none is better."""
     mine = set(held[worker])
     shared: Counter[str] = Counter()
     load: Counter[str] = Counter()

@@ -1,8 +1,8 @@
-"""Workers as processes of this machine, started afresh, one pipe each way.
+"""Workers as new processes of this machine, with one pipe each way.
 
-Each process has a thread that reads from it and one that writes to it, so that one that stops in
-the middle of a frame holds up nobody else. Processes are started in a session of their own: Ctrl-C
-reaches only the coordinator, and they end when their input does.
+Each process has a thread that reads from it and one that writes to it, so that a process that stops
+in the middle of a frame does not block the others. Processes are started in a session of their own:
+Ctrl-C reaches only the coordinator, and they end when their input does.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ from quorate.protocol.messages import Evaluate, Event, Task, WorkerLost
 
 _PROGRAM = """
 import ctypes
-try:  # Linux kills us when our parent dies: one that is stopped would not see its input end
+try:  # Linux kills us when our parent dies: a stopped process would not see its input end
     ctypes.CDLL(None).prctl(1, 9)
 except (OSError, AttributeError):
     pass
@@ -50,13 +50,13 @@ class ProcessEngine:
     Parameters
     ----------
     job
-        What is to be drawn, the same for all.
+        What workers draw from, the same for all.
     n_workers
         K. There may be more of them than cores.
     logs
         Folder for what workers print, one file for each process.
     n_processes
-        Fewer than workers: they share them. More: the others stand by for those that are lost.
+        With fewer than workers, they share them. With more, the others stand by as spares.
     handicaps
         Delays put in on purpose, by worker.
     began_at
@@ -97,7 +97,7 @@ class ProcessEngine:
         return time.monotonic() - self._start_time
 
     def start(self, worker: int, attempt: int) -> None:
-        """Have a process for `worker`: its own, that of others, or one that stood by."""
+        """Give `worker` a process: its own, a shared one, or a spare."""
         place = worker % self._n_places
         host = self._hosts[place]
         if host is None:
@@ -106,13 +106,13 @@ class ProcessEngine:
         host.send(Frame("host", {"worker": worker, "attempt": attempt}))
 
     def send(self, task: Task | Evaluate) -> None:
-        """Give a task to its worker; one that is gone, or about to be, does not hear it."""
+        """Give a task to its worker; a worker that is gone, or about to be, does not get it."""
         host = self._hosts[task.worker % self._n_places]
         if host is not None:
             host.send(task_frame(task))
 
     def poll(self, timeout: float) -> list[Event]:
-        """What has happened; nothing, if nothing does within `timeout` seconds."""
+        """Events so far; none if nothing happens within `timeout` seconds."""
         events, self._to_tell = self._to_tell, []
         try:
             events += self._events(*self._incoming.get(timeout=0 if events else timeout))
@@ -123,7 +123,7 @@ class ProcessEngine:
         return events
 
     def kill(self, worker: int) -> None:
-        """End the process of `worker` at once, and with it all that live there."""
+        """End the process of `worker` at once, with all workers that share it."""
         place = worker % self._n_places
         host, self._hosts[place] = self._hosts[place], None
         if host is not None:
@@ -132,12 +132,12 @@ class ProcessEngine:
             self._to_tell += [WorkerLost(k, why) for k in self._hosted[place] if k != worker]
 
     def pid(self, worker: int) -> int | None:
-        """Of the process of `worker`, if it has one."""
+        """Id of the process of `worker`, if it has one."""
         host = self._hosts[worker % self._n_places]
         return None if host is None else host.process.pid
 
     def close(self) -> None:
-        """End all processes: by themselves if they can, and for sure."""
+        """End all processes: let them exit by themselves, then kill the rest."""
         for host in self._all:
             host.end_input()
         deadline = time.monotonic() + _GRACE
@@ -158,7 +158,7 @@ class ProcessEngine:
         return host
 
     def _events(self, host: "_Process", frame: Frame | None) -> list[Event]:
-        if host not in self._hosts:  # it was standing by, or another has taken its place
+        if host not in self._hosts:  # a spare, or replaced by another
             if frame is None and host in self._spares:
                 self._spares.remove(host)
             return []
@@ -202,12 +202,12 @@ class _Process:
         self._outgoing.put(frame)
 
     def end_input(self) -> None:
-        """Let the process know that nothing more will come."""
+        """Close the input of the process once all frames are written."""
         self._outgoing.put(None)
 
     @property
     def is_reading(self) -> bool:
-        """Whether there may be more to come."""
+        """Whether more frames may arrive."""
         return self._reader.is_alive()
 
     def epitaph(self) -> str:
@@ -217,13 +217,13 @@ class _Process:
         code = self.process.wait()
         if code in (-9, 137):
             return (
-                "was killed (signal 9); if nobody did it, the machine may be out of memory: use "
-                "fewer workers or smaller shards"
+                "was killed (signal 9). If you did not kill it, the machine may be out of memory: "
+                "use fewer workers or smaller shards"
             )
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
     def close(self) -> None:
-        """Give all back. The process has ended."""
+        """Release threads and pipes of a process that has ended."""
         self._outgoing.put(None)
         self._reader.join()
         self._writer.join()
@@ -237,11 +237,11 @@ class _Process:
                 self._incoming.put((self, frame))
         except ValueError:
             self._is_garbled = True
-        self.process.kill()  # nobody listens any more, and it may not have noticed
+        self.process.kill()  # its frames make no sense, or its output has ended
         self._incoming.put((self, None))
 
     def _write(self) -> None:
-        """Until the process is gone, which its reader notices, or the input is to end."""
+        """Write frames until the process is gone or its input ends."""
         pipe = cast(BinaryIO, self.process.stdin)
         with suppress(BrokenPipeError):
             while (frame := self._outgoing.get()) is not None:

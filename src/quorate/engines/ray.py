@@ -1,7 +1,7 @@
-"""Workers as actors of a Ray cluster, one actor each, on as many machines as there are.
+"""Workers as actors of a Ray cluster, one actor each, on all its machines.
 
-The coordinator pulls: an actor that has work has two calls to answer, each with one block, and is
-given another when an answer is read. Actors are never started again by Ray, only by us.
+The coordinator pulls: an actor that has work has two calls to answer, each with one block, and gets
+another call when an answer is read. Ray never restarts actors; the supervisor does.
 """
 
 import time
@@ -26,7 +26,7 @@ _CALLS = 2  # that an actor has to answer at a time
 
 @dataclass
 class _Actor:
-    """One actor, and what is under way to it and back."""
+    """One actor, and the messages under way to it and back."""
 
     worker: int
     handle: Any
@@ -43,11 +43,11 @@ class RayEngine:
     Parameters
     ----------
     job
-        What is to be drawn, the same for all.
+        What workers draw from, the same for all.
     held
         The shards of every worker: holders of one shard live on different nodes if they can.
     address
-        Of a cluster that runs; None to start one on this machine, see `ray_cluster.Cluster`.
+        Address of a running cluster; None to start one on this machine, see `ray_cluster`.
     handicaps
         Delays put in on purpose, by worker.
     began_at
@@ -85,7 +85,7 @@ class RayEngine:
         return time.monotonic() - self._start_time
 
     def start(self, worker: int, attempt: int) -> None:
-        """Have an actor for `worker`, on the node where it does most good."""
+        """Start an actor for `worker`, on the node that keeps holders of a shard apart."""
         self.kill(worker)
         nodes = self._cluster.nodes()
         if not self.placed:
@@ -98,7 +98,7 @@ class RayEngine:
         actor.calls.append(actor.handle.turn.remote(self._setup, frame))
 
     def send(self, task: Task | Evaluate) -> None:
-        """Give a task to its worker; one that is gone, or about to be, does not hear it."""
+        """Give a task to its worker; a worker that is gone, or about to be, does not get it."""
         actor = self._actors.get(task.worker)
         if actor is not None:
             if actor.lacks_shards:
@@ -108,7 +108,7 @@ class RayEngine:
             self._call(actor)
 
     def poll(self, timeout: float) -> list[Event]:
-        """What has happened; nothing, if nothing does within `timeout` seconds."""
+        """Events so far; none if nothing happens within `timeout` seconds."""
         first = {actor.calls[0]: actor for actor in self._actors.values() if actor.calls}
         if not first:
             time.sleep(timeout)
@@ -120,7 +120,7 @@ class RayEngine:
         return [event for answer in answered for event in self._heard(first[answer])]
 
     def kill(self, worker: int) -> None:
-        """End the actor of `worker` at once; no harm if it is gone."""
+        """End the actor of `worker` at once, if it has one."""
         actor = self._actors.pop(worker, None)
         if actor is not None:
             self._ray.kill(actor.handle)
@@ -137,9 +137,9 @@ class RayEngine:
         self._cluster.close()
 
     def _new_host(self, node: str) -> Any:
-        """An actor that takes no core for itself: there may be more workers than cores.
+        """An actor that reserves no core: there may be more workers than cores.
 
-        It takes one byte of memory, as those that take nothing at all are put anywhere by Ray.
+        It reserves one byte of memory, because Ray ignores the node for actors without resources.
         """
         strategies = import_module("ray.util.scheduling_strategies")
         actor_class = self._ray.remote(num_cpus=0, memory=1, max_restarts=0)(Host)
@@ -186,6 +186,6 @@ class RayEngine:
 
 
 def _epitaph(error: Exception) -> str:
-    """What Ray says of the end of an actor, without its numbers."""
+    """The reason that Ray gives for the end of an actor, in one line."""
     lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
     return " ".join(" ".join(lines).split())

@@ -1,6 +1,6 @@
-"""The way to a Ray cluster: one that is there, or one of our own.
+"""Connects to a Ray cluster, or starts one of our own.
 
-A cluster of our own listens on the loopback interface only and asks everyone for a token.
+A cluster of our own listens on the loopback interface only and asks for a token.
 """
 
 import os
@@ -20,8 +20,8 @@ from quorate.errors import BadInputError, require
 
 _OBJECT_STORE = 128 * 2**20  # bytes; shards on the same machine are read from their files
 _OF_OUR_OWN = {
-    # What Ray goes by where it is to stay on one machine: without it 127.0.0.1 is replaced by the
-    # address that other machines see.
+    # Keeps Ray on this machine: otherwise it replaces 127.0.0.1 by the address that other machines
+    # see.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
@@ -35,8 +35,8 @@ class Cluster:
     Parameters
     ----------
     address
-        Of one that runs, `auto` for the one on this machine. None for the one that this process is
-        connected to already, or else for one of our own, which ends with the connection.
+        Address of a running cluster, or `auto` for the one on this machine. None for the one that
+        this process is already connected to, or else for a new one that ends with the connection.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -45,8 +45,10 @@ class Cluster:
         self.ray: Any = load("ray", "ray")
         self._is_ours = not self.ray.is_initialized()
         if not self._is_ours:
-            way_out = "this process is connected to a cluster already: leave the address out"
-            require(address is None, "ray_address", address, way_out)
+            require(
+                address is None,
+                f"This process is already connected to a Ray cluster. Leave out {address!r}.",
+            )
             return
         with _signals_kept():
             if address is None:
@@ -55,9 +57,9 @@ class Cluster:
                 self._connect(address)
 
     def nodes(self) -> dict[str, float]:
-        """The nodes that are there, by their ids, and the cores of each.
+        """The living nodes by id, with the number of cores of each.
 
-        A node without any, as the head of a big cluster often is, counts only if all are so.
+        Nodes without cores, as the head of a big cluster often is, count only if no node has any.
         """
         alive = [node for node in self.ray.nodes() if node["Alive"]]
         cores = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in alive}
@@ -73,13 +75,15 @@ class Cluster:
         try:
             self.ray.init(address=address, **_QUIET)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            way_out = f"no cluster could be reached there ({_in_one_line(error)})"
-            raise BadInputError("ray_address", address, way_out) from error
+            raise BadInputError(
+                f"No Ray cluster could be reached at {address!r} ({_in_one_line(error)}). Check "
+                "the address, and that the cluster is running."
+            ) from error
 
     def _start(self) -> None:
         with _on_loopback():
             self.ray.init(
-                address="local",  # or Ray would take what other people left running
+                address="local",  # or Ray would join a cluster that somebody else left running
                 include_dashboard=False,
                 object_store_memory=_OBJECT_STORE,
                 **_QUIET,
@@ -87,11 +91,10 @@ class Cluster:
         addresses = [node["NodeManagerAddress"] for node in self.ray.nodes()]
         if not all(ip_address(address).is_loopback for address in addresses):
             self.ray.shutdown()
-            way_out = (
-                "Ray was to listen on the loopback interface only and does not, so it was ended: "
-                "start a cluster yourself and give its address"
+            raise BadInputError(
+                "Ray does not listen on the loopback interface alone, so it was shut down. Start a "
+                "cluster yourself and give its address."
             )
-            raise BadInputError("ray_address", None, way_out)
 
 
 def _in_one_line(error: Exception) -> str:
@@ -99,10 +102,9 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _ask_for_token() -> None:
-    """Have a cluster of our own ask for a token, known to this process alone if there is none yet.
+    """Make a cluster of our own ask for a token, a new secret one if the user has none.
 
-    Ray takes note of the mode when it is imported; where it was before, it asks by itself. What the
-    user has said stays.
+    Ray reads the mode when it is imported. Settings of the user stay as they are.
     """
     if "ray" not in sys.modules:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -113,7 +115,7 @@ def _ask_for_token() -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Let Ray, and what it starts meanwhile, know that there is only this machine."""
+    """Make Ray, and the processes it starts meanwhile, use this machine only."""
     constants: Any = import_module("ray._private.ray_constants")
     before, enabled = dict(os.environ), constants.ENABLE_RAY_CLUSTER
     os.environ.update(_OF_OUR_OWN)
@@ -130,7 +132,7 @@ def _on_loopback() -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray puts its own handler in the place of ours."""
+    """Keep our signal handler, which Ray replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What runs in an actor of the Ray engine: a worker, spoken to in frames."""
+"""Runs in an actor of the Ray engine: one worker that takes and returns frames."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ Rows = dict[str, NDArray[Any]]
 
 
 class Host:
-    """One worker. Its calls are served one at a time, in the order in which they were made.
+    """One worker. Calls are served one at a time, in order.
 
     Parameters
     ----------
     fingerprint
-        Of the shards: a folder that holds others is not the one that is meant.
+        Fingerprint of the shards: a folder with other shards is not used.
     """
 
     def __init__(self, fingerprint: str) -> None:
@@ -31,16 +31,16 @@ class Host:
         self._has_failed = False
 
     def turn(self, *frames: bytes) -> bytes:
-        """Take frames in, make one block, and give back all that is to be said.
+        """Take frames in, make one answer, and return all frames for the coordinator.
 
-        Nothing, once user code has raised: what it left behind is not to be built on.
+        Returns nothing once user code has raised an error.
         """
         try:
             if not self._has_failed:
                 for frame in frames_in(b"".join(frames)):
                     self._service.take(frame)
                 self._service.turn()
-        except Exception as error:  # the user's code may raise anything: it is told, not hidden
+        except Exception as error:  # user code may raise anything: report it
             self._has_failed = True
             self._service.tell_failure(error)
         said = b"".join(map(packed_frame, self._said))
@@ -48,11 +48,11 @@ class Host:
         return said
 
     def deliver(self, number: int, rows: Rows) -> None:
-        """Take the rows of a shard; they lie in memory that all actors of a node share."""
+        """Take the rows of a shard, which lie in memory that all actors of a node share."""
         self._delivered.shards[number] = rows
 
     def _open(self, folder: str) -> ShardSource:
-        """The folder, if it is seen from here; otherwise rows have to be delivered."""
+        """The folder, if this node sees it; otherwise rows must be delivered."""
         try:
             shards = ShardSet.open(folder)
         except (BadInputError, OSError):
@@ -64,11 +64,11 @@ class Host:
 
 
 class Delivered:
-    """Shards that came over the network."""
+    """Shards that were delivered over the network."""
 
     def __init__(self) -> None:
         self.shards: dict[int, Rows] = {}
 
     def shard(self, number: int) -> Shard:
-        """The rows of shard `number`, which were delivered before they were asked for."""
+        """The rows of shard `number`, which must have been delivered."""
         return self.shards[number]

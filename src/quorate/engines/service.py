@@ -1,6 +1,6 @@
-"""What runs where workers live, and the frames that go to and fro, whatever carries them.
+"""Runs workers in a process or actor, and converts messages to frames and back.
 
-As a process of its own it ends when its input does, so it never outlives its coordinator.
+A process of its own ends when its input does, so it never outlives its coordinator.
 """
 
 import os
@@ -45,12 +45,12 @@ _STATE, _EXTRAS = "state", "extras"
 
 
 def packed_job(job: Job) -> bytes:
-    """The job, as workers unpack it."""
+    """The job as bytes."""
     return packed({name: getattr(job, name) for name in Job.__dataclass_fields__})
 
 
 def setup_frame(job: Job, handicaps: Mapping[int, Handicap]) -> Frame:
-    """The first frame that a process is sent."""
+    """The first frame for a process."""
     fields = {"handicaps": {worker: asdict(given) for worker, given in handicaps.items()}}
     return Frame("setup", fields, {"job": np.frombuffer(packed_job(job), dtype=np.uint8)})
 
@@ -102,23 +102,23 @@ def _evaluate_fields(task: Evaluate) -> dict[str, Any]:
 
 
 def event_of(frame: Frame, worker: int) -> Event:
-    """What a frame tells of the worker that sent it, `worker` if it does not say."""
+    """The event that a frame describes; it concerns `worker` if it does not say which."""
     if frame.kind in ("block", "values"):
         return answer_of(frame)
     if frame.kind == "ready":
         return WorkerJoined(frame.fields["worker"])
-    at_work = frame.fields["worker"]  # nobody yet, if it could not even be set up
+    at_work = frame.fields["worker"]  # None if it could not be set up
     return WorkerFailed(**{**frame.fields, "worker": worker if at_work is None else at_work})
 
 
 class WarningsHeard:
-    """Passes on what workers warn of: each kind of warning once for each shard."""
+    """Passes on warnings of workers: each kind of warning once for each shard."""
 
     def __init__(self) -> None:
         self._told: set[tuple[int | None, str]] = set()
 
     def tell(self, worker: int, category: str, message: str, shard: int | None) -> None:
-        """The fields of a frame of kind `warning`."""
+        """Warn with the fields of a frame of kind `warning`."""
         if (shard, category) not in self._told:
             self._told.add((shard, category))
             text = f"shard {shard}, worker {worker}: {message}"
@@ -126,7 +126,7 @@ class WarningsHeard:
 
 
 def environment() -> dict[str, str]:
-    """What workers are to find in theirs: our own way to modules, and one thread for each."""
+    """Environment of workers: our own module path, and one thread for each library."""
     return {**_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -134,14 +134,14 @@ def environment() -> dict[str, str]:
 
 
 class Service:
-    """Takes frames in, says others, and turns between the workers that live here.
+    """Takes frames in, sends others, and takes turns between the workers that live here.
 
     Parameters
     ----------
     say
-        Is given every frame for the coordinator.
+        Called with every frame for the coordinator.
     open_shards
-        What to find shards in, from the folder that the job names.
+        Opens the shards in the folder that the job names.
     """
 
     def __init__(
@@ -155,11 +155,11 @@ class Service:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is any task left."""
+        """Whether any task is left."""
         return any(self._to_do.values())
 
     def take(self, frame: Frame) -> None:
-        """Be set up, make room for a worker, or take a task."""
+        """Set up the process, add a worker, or take a task."""
         if frame.kind == "setup":
             self._worker = self._set_up(frame)
             return
@@ -179,7 +179,7 @@ class Service:
             self._one_answer(tasks)
 
     def tell_failure(self, error: Exception) -> None:
-        """What user code has raised, or what was refused."""
+        """Report an error that user code has raised, or that refuses the model."""
         fields = {
             "worker": self._at_work,
             "shard": None if self._worker is None else self._worker.chains.at_work_on,
@@ -238,7 +238,7 @@ def main() -> None:
 
 
 def _serve(frames: "queue.SimpleQueue[Frame]", replies: BinaryIO) -> None:
-    """Until the input ends, or user code raises."""
+    """Serve until the input ends, or user code raises an error."""
     service = Service(lambda frame: write_frame(replies, frame), ShardSet.open)
     try:
         while True:
@@ -247,21 +247,21 @@ def _serve(frames: "queue.SimpleQueue[Frame]", replies: BinaryIO) -> None:
             service.turn()
     except BrokenPipeError:
         raise
-    except Exception as error:  # the user's code may raise anything: it is told, not hidden
+    except Exception as error:  # user code may raise anything: report it
         service.tell_failure(error)
 
 
 def _listen(commands: BinaryIO, frames: "queue.SimpleQueue[Frame]") -> None:
-    """Pass frames on; at the end of the input the coordinator is gone, and so are we."""
+    """Pass frames on; exit at the end of the input, when the coordinator is gone."""
     try:
         while (frame := read_frame(commands)) is not None:
             frames.put(frame)
-    finally:  # also where a frame makes no sense: nobody would ever speak to us again
+    finally:  # also after a frame that makes no sense
         os._exit(0)
 
 
 def _take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Our pipes, out of reach of `print` in user code, which goes to standard error from now on."""
+    """Our pipes, while `print` in user code goes to standard error from now on."""
     commands, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sys.stdout = sys.stderr

@@ -1,6 +1,6 @@
 """A worker: holds shards, draws from their subposteriors, and makes blocks of the draws.
 
-Engines carry its blocks; it knows none of them.
+It knows no engine.
 """
 
 import os
@@ -28,14 +28,14 @@ from quorate.samplers.protocol import Sampler, State
 
 _BLOCK_SECONDS = 0.1
 _FIRST_BLOCK = 8
-_SIDE = "side"  # where what the scheme keeps at the worker is found among a state's arrays
+_SIDE = "side"  # where a state holds the arrays of the scheme
 _COUNTS = ("evaluations", "divergences", "accepted")  # of a chain, in its state
 _Key = tuple[tuple[int, ...], int]  # shards, chain
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a worker needs to know of a run; the same for every worker."""
+    """What a worker needs to know of a run; the same for every worker."""
 
     model: Model
     sampler: Sampler
@@ -63,7 +63,7 @@ class Chains:
         self._states: dict[tuple[int, int], State] = {}
 
     def draw(self, shard: int, chain: int, n: int) -> Array:
-        """The next `n` draws of a chain, which is warmed up when it is first asked for."""
+        """The next `n` draws of a chain, which is warmed up first if needed."""
         self.at_work_on = shard
         target = self._target(shard)
         stream = ChainStream(Streams(self._job.seed), shard, chain)
@@ -78,18 +78,18 @@ class Chains:
         return draws
 
     def log_densities(self, shard: int, points: Array) -> Array:
-        """Of the subposterior at `points` (n, d), shape (n,)."""
+        """Log density of the subposterior at `points` (n, d), shape (n,)."""
         self.at_work_on = shard
         return log_densities(self._target(shard), points)
 
     def state(self, shard: int, chain: int) -> State | None:
-        """Where a chain stands; None of one that has not begun."""
+        """State of a chain; None before its warm-up."""
         return self._states.get((shard, chain))
 
     def restore(self, shard: int, chain: int, state: State, index: int) -> None:
-        """Go on from `state`, with the draw of this index; at 0 it may be another chain's."""
-        anew = {} if index else {name: np.array(0) for name in _COUNTS if name in state}
-        self._states[shard, chain] = {**state, **anew, "index": np.array(index)}
+        """Continue from `state` with the draw of this index; at 0 it may be another chain's."""
+        zeros = {} if index else {name: np.array(0) for name in _COUNTS if name in state}
+        self._states[shard, chain] = {**state, **zeros, "index": np.array(index)}
 
     def _target(self, shard: int) -> Target:
         if shard not in self._targets:
@@ -114,7 +114,7 @@ class Worker:
         self._n_blocks: Counter[int] = Counter()
 
     def join(self, worker: int, attempt: int) -> None:
-        """Make room for a worker. One that was to die on purpose stays dead."""
+        """Add a worker. A worker that died on purpose stays dead."""
         handicap = self._handicaps.get(worker)
         if attempt and handicap is not None and handicap.dies_after is not None:
             os._exit(137)
@@ -131,7 +131,7 @@ class Worker:
         if task.start is not None:
             self._restore(task, task.start)
         elif task.first_draw and self.chains.state(task.shards[0], task.chain) is None:
-            self._payload(task, task.first_draw)  # what was lost is drawn again: the same bits
+            self._payload(task, task.first_draw)  # draw again what was lost: the same bits
         n_done = 0
         while n_done < task.n_draws:
             n = min(self._block_sizes.get(task.worker, _FIRST_BLOCK), task.n_draws - n_done)

@@ -1,4 +1,4 @@
-"""The server in a process of its own: tells its address, and ends when its input does."""
+"""The server as a process: prints its address, and ends when its standard input ends."""
 
 import sys
 import threading

@@ -1,7 +1,6 @@
-"""What the server answers: a page, what it shows as JSON, and a request to stop the run.
+"""The web application: a page, the state of the run as JSON, and a request to stop the run.
 
-The first part of every path is a secret token. Nothing else lets anybody in: whoever has no token
-is told nothing but that.
+The first part of every path is a secret token. A request without it is answered with 403.
 """
 
 import asyncio
@@ -20,7 +19,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HOST = "127.0.0.1"
-_NAMES = [HOST, "localhost"]  # by any other, a page of a stranger has led the browser here
+_NAMES = [HOST, "localhost"]  # another name means that a foreign page sent the browser here
+_REFUSAL = "The token is missing from the address."
 _FILES = {"": "page.html", "page.js": "page.js", "page.css": "page.css"}
 _MEDIA_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _HEADERS = {
@@ -44,10 +44,12 @@ def make_app(
 
     Parameters
     ----------
+    token
+        First part of every path.
     look
-        How the run is; see `quorate.live.view.View`.
+        Returns the state of the run; see `quorate.live.view.LiveView`.
     interrupt
-        Asks the run to end, and says whether there was anybody to ask.
+        Asks the run to end; returns whether a process of this machine makes the run.
     """
 
     async def state(request: Request) -> Response:
@@ -55,10 +57,10 @@ def make_app(
 
     async def stop(request: Request) -> Response:
         if request.headers.get("origin") != f"http://{request.headers['host']}":
-            return PlainTextResponse("only the page itself may ask for this", 403)
+            return PlainTextResponse("Only the page itself may stop the run.", 403)
         if not interrupt():
-            return PlainTextResponse("nobody goes on with this run", 409)
-        return PlainTextResponse("asked", 202)
+            return PlainTextResponse("No process on this machine makes this run.", 409)
+        return PlainTextResponse("The run is stopping.", 202)
 
     return Starlette(
         routes=[
@@ -94,12 +96,12 @@ class _Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = scope["path"].split("/")[1:2]
         known = given and secrets.compare_digest(given[0].encode("utf-8", "replace"), self._token)
-        answer = self._app if known else PlainTextResponse("the address lacks its token", 403)
+        answer = self._app if known else PlainTextResponse(_REFUSAL, 403)
         await answer(scope, receive, send)
 
 
 class _Headers:
-    """Puts on every answer what keeps a browser from telling, keeping or mixing things."""
+    """Adds headers to every answer that keep the page and its address private."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

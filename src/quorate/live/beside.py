@@ -1,4 +1,4 @@
-"""A live page beside a run that this process makes."""
+"""A live page beside a run of this process."""
 
 import os
 import shutil
@@ -14,17 +14,17 @@ from quorate.errors import BadInputError
 
 
 def require_extra() -> None:
-    """Miss what the server needs before anything is done."""
+    """Raise an error if a library that the server needs is not installed."""
     load("starlette", "watch")
     load("uvicorn", "watch")
 
 
 @contextmanager
 def page_beside(folder: Path | None, tell: Callable[[str], object]) -> Iterator[Path]:
-    """Have a process serve the page of a run in `folder`, or in a temporary one, while it is made.
+    """Serve the page of a run in `folder`, or in a temporary folder, from a process of its own.
 
-    The process ends with the block, and with this process, however that ends. Ctrl-C does not
-    reach it: the page is there to the last.
+    The process ends with the `with` block, and if this process dies. Ctrl-C does not reach it, so
+    the page shows how the run ends.
     """
     require_extra()
     made = None if folder is not None else Path(tempfile.mkdtemp(prefix="quorate-"))
@@ -55,6 +55,6 @@ def _served(folder: Path) -> Iterator[str]:
         address = process.stdout.readline().strip()
         if not address:
             raise BadInputError(
-                "watch", str(folder), "its page cannot be served: see `quorate watch`"
+                f"The live page of {folder} cannot be served. Run `quorate watch` to see why."
             )
         yield address

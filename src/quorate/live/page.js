@@ -1,5 +1,5 @@
-// The live page: asks for the state of the run once a second, and shows it.
-// Whatever comes from the run is put in as text, never as markup.
+// The live page: fetches the state of the run once a second and shows it.
+// Everything that comes from the run is inserted as text, never as markup.
 "use strict";
 
 const SECOND = 1000;
@@ -27,8 +27,8 @@ function missed() {
   element("stop").hidden = true;
   const ended = last !== null && last.status === "ended";
   if (!ended) badge("no answer", "bad");
-  trouble(ended ? "" : "The server of this page does not answer: it may have ended, with the run or before it. " +
-    "What is below is the last that was seen.");
+  trouble(ended ? "" : "The server of this page does not answer. It may have ended with the run. " +
+    "The page shows the last state it received.");
 }
 
 // ---------------------------------------------------------------- words
@@ -41,7 +41,7 @@ function fixed(value, sd) {
   const size = Math.max(Math.abs(value), sd || 0);
   if (size !== 0 && (size >= 1e6 || size < 1e-4)) return value.toExponential(2);
   const digits = sd > 0 ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(sd)))) : 3;
-  return value.toFixed(digits);
+  return value.toFixed(digits).replace("-", "−");
 }
 
 function duration(seconds) {
@@ -61,7 +61,7 @@ function trouble(text) {
   element("trouble").hidden = !text;
 }
 
-/** As many children of a kind as there are things; each is filled with its own. */
+/** Give `parent` one child for each thing, and fill each child from its thing. */
 function each(parent, things, make, fill) {
   while (parent.children.length > things.length) parent.lastElementChild.remove();
   while (parent.children.length < things.length) parent.append(make());
@@ -78,11 +78,11 @@ function made(tag, ...children) {
 
 function show(state) {
   element("run").textContent = state.run;
-  trouble(state.trouble || (state.dropped ? `${count(state.dropped)} damaged rows of the journal are left out.` : ""));
+  trouble(state.trouble || (state.dropped ? `${count(state.dropped)} damaged rows of the journal were left out.` : ""));
   if (state.draws === undefined) {
     const begins = state.status === "not begun";
     if (begins) trouble("");
-    badge(begins ? "about to begin" : "cannot be read", begins ? "" : "bad");
+    badge(begins ? "starting" : "unreadable", begins ? "" : "bad");
     element("what").textContent = begins ? "Rows are being cut into shards." : "";
     return;
   }
@@ -113,12 +113,12 @@ function showProgress(state) {
   element("draws-told").textContent =
     `${count(state.draws)} of ${count(state.target)} draws after ${duration(state.seconds)}${left}`;
   const wanted = state.target_ess !== null;
-  element("ess").hidden = element("ess-told").hidden = !wanted;
-  if (!wanted) return;
-  element("ess").max = state.target_ess;
+  element("ess").hidden = !wanted;
+  element("ess").max = wanted ? state.target_ess : 1;
   element("ess").value = state.ess || 0;
-  element("ess-told").textContent = `${count(Math.floor(state.ess || 0))} of ` +
-    `${count(state.target_ess)} effective draws of every parameter, which would be enough`;
+  const ess = state.ess === null ? "not known yet" : count(Math.floor(state.ess));
+  element("ess-told").textContent = `smallest effective sample size: ${ess}` +
+    (wanted ? `; the run stops at ${count(state.target_ess)}` : "");
 }
 
 function showPosterior(state) {
@@ -126,8 +126,8 @@ function showPosterior(state) {
   const more = state.n_parameters - parameters.length;
   element("posterior").hidden = !parameters.length;
   element("posterior-told").textContent = parameters.length
-    ? "On the unconstrained scale, on which draws are merged. The band is the mean ± 2 standard errors (MCSE) " +
-      "by the draws there were: it narrows as they come." +
+    ? "On the unconstrained scale, on which draws are merged. The band is the mean ± 2 Monte Carlo standard " +
+      "errors (MCSE), which narrows as draws arrive." +
       (more ? ` ${count(more)} more parameters are not shown.` : "")
     : "There are too few draws yet.";
   each(element("parameters"), parameters, makeParameter, (row, parameter) => fillParameter(row, parameter, state));
@@ -147,20 +147,21 @@ function makeParameter() {
 }
 
 function fillParameter(row, parameter, state) {
-  const { mean, sd, low, high, ess, mcse } = parameter;
+  const { mean, sd, "3%": low, "97%": high, ess, mcse } = parameter;
   const told = [parameter.name, fixed(mean, sd), short(mcse), short(sd), `${fixed(low, sd)} … ${fixed(high, sd)}`,
     ess === null ? "–" : count(Math.floor(ess))];
   told.forEach((text, i) => { row.children[i].textContent = text; });
-  drawHistory(row.querySelector("canvas"), parameter, state);
+  drawMeans(row.querySelector("canvas"), parameter, state);
 }
 
 function showLanes(state) {
   each(element("lanes"), state.lanes, () => made("li", made("span"), made("canvas")), (row, lane, worker) => {
     const shards = lane.shards.length > 4 ? `${lane.shards.slice(0, 4).join(", ")}, …` : lane.shards.join(", ");
     const [label, canvas] = row.children;
-    const status = state.status === "running" && lane.status !== "working" ? ` · ${lane.status}` : "";
-    label.textContent = `${worker} · shards ${shards} · ${count(lane.draws)} draws${status}`;
-    label.title = `worker ${worker}: ${count(lane.blocks)} blocks`;
+    const held = lane.shards.length === 1 ? `shard ${shards}` : `shards ${shards}`;
+    const status = ["working", "ended"].includes(lane.status) ? "" : ` · ${lane.status}`;
+    label.textContent = `${worker} · ${held} · ${count(lane.draws)} draws${status}`;
+    label.title = `worker ${worker}: ${count(lane.blocks)} blocks, ${lane.status}`;
     label.className = ["working", "starting", "ended"].includes(lane.status) ? "" : "gone";
     drawLane(canvas, lane, state);
   });
@@ -177,14 +178,14 @@ function showLanes(state) {
 
 function showEvents(state) {
   each(element("events"), state.events, () => made("li"), (item, event) => {
-    const who = event.worker === null ? "the run" : `worker ${event.worker}`;
+    const who = event.worker === null ? "run" : `worker ${event.worker}`;
     item.textContent = `${event.time.toFixed(1)} s  ${who} ${event.what}${event.text ? `: ${event.text}` : ""}`;
   });
 }
 
 // ---------------------------------------------------------------- pictures
 
-/** A clean canvas in units of the page, sharp on any screen. */
+/** An empty canvas in CSS pixels, sharp on any screen. */
 function canvasOf(canvas) {
   const scale = window.devicePixelRatio || 1;
   const { width, height } = canvas.getBoundingClientRect();
@@ -195,7 +196,7 @@ function canvasOf(canvas) {
   return { pen, width, height };
 }
 
-/** Far from those of its neighbours, and all as bright as each other. */
+/** A colour for each shard: neighbours differ, and all have the same brightness. */
 function shardColour(shard) {
   return `oklch(${colour("--brightness")} 0.14 ${((0.68 + shard * 0.6180339887) % 1) * 360})`;
 }
@@ -224,12 +225,14 @@ function drawLane(canvas, lane, state) {
   for (const [time, what] of lane.marks) drawMark(pen, what, Math.max(place(time), 10), height / 2);
 }
 
-/** Faults end at their time, what follows from them begins there: one does not hide the other. */
+/** Faults are drawn before their time and what follows from them after it, so that both are visible. */
 function drawMark(pen, what, x, y) {
-  const path = new Path2D();
-  if (what === "restarted") path.addPath(new Path2D(`M${x + 1} ${y - 5}L${x + 8} ${y}L${x + 1} ${y + 5}Z`));
-  else if (what === "retired") path.rect(x + 1, y - 4, 8, 8);
-  else path.addPath(new Path2D(`M${x - 9} ${y - 4}L${x - 1} ${y + 4}M${x - 1} ${y - 4}L${x - 9} ${y + 4}`));
+  const shapes = {
+    restarted: `M${x + 1} ${y - 5}L${x + 8} ${y}L${x + 1} ${y + 5}Z`,
+    retired: `M${x + 1} ${y - 4}h8v8h-8Z`,
+    quarantined: `M${x + 1} ${y}l5 -5l5 5l-5 5Z`,
+  };
+  const path = new Path2D(shapes[what] || `M${x - 9} ${y - 4}l8 8m0 -8l-8 8`);
   pen.lineJoin = pen.lineCap = "round";
   pen.strokeStyle = colour("--paper");
   pen.lineWidth = 5;
@@ -237,18 +240,18 @@ function drawMark(pen, what, x, y) {
   pen.strokeStyle = pen.fillStyle = colour(what === "restarted" ? "--ink" : "--bad");
   pen.lineWidth = 2.2;
   pen.stroke(path);
-  if (what === "restarted" || what === "retired") pen.fill(path);
+  if (what in shapes) pen.fill(path);
 }
 
-/** The mean, and how far it may be off, as draws came in. */
-function drawHistory(canvas, parameter, state) {
+/** The mean and its standard error as draws came in. */
+function drawMeans(canvas, parameter, state) {
   const { pen, width, height } = canvasOf(canvas);
   const points = state.times
-    .map((time, i) => ({ time, mean: parameter.means[i], error: 2 * parameter.errors[i] }))
-    .filter((point) => point.mean !== null && Number.isFinite(point.error));
+    .map((time, i) => ({ time, mean: parameter.means[i], error: (2 * parameter.mcse) / Math.sqrt(state.shares[i]) }))
+    .filter((point) => point.mean !== null && parameter.mcse !== null);
   if (!points.length) return;
   const reaches = points.map((point) => Math.abs(point.mean - parameter.mean) + point.error).sort((a, b) => a - b);
-  const reach = reaches[Math.floor(0.85 * (reaches.length - 1))] || 1e-300; // the first few would dwarf all others
+  const reach = reaches[Math.floor(0.85 * (reaches.length - 1))] || 1e-300; // the first few are much larger
   const begin = points[0].time;
   const x = (point) => ((point.time - begin) / Math.max(state.seconds - begin, 1e-9)) * (width - 2) + 1;
   const y = (value) => (0.5 - (0.46 * (value - parameter.mean)) / reach) * height;
@@ -270,12 +273,12 @@ function drawHistory(canvas, parameter, state) {
 // ---------------------------------------------------------------- what people do
 
 async function stop() {
-  if (!confirm("End the run now, with the draws that are there? It can be resumed.")) return;
+  if (!confirm("Stop the run now and keep the draws so far? It can be resumed.")) return;
   const button = element("stop");
   button.disabled = true;
   try {
     const answer = await fetch("stop", { method: "POST" });
-    button.textContent = answer.ok ? "Asked to stop" : "There is nobody to ask";
+    button.textContent = answer.ok ? "Stopping" : "The run is not running";
   } catch (error) {
     button.disabled = false;
   }

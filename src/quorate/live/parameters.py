@@ -1,71 +1,54 @@
-"""The posterior so far: a summary of each unconstrained coordinate, and how it settled."""
+"""The posterior so far: a summary of each unconstrained coordinate, and how its mean settled."""
 
 from typing import Any
 
 import numpy as np
 
-from quorate._types import Array, IntArray
-from quorate.numerics.ess import bulk_ess
+from quorate._types import Array
+from quorate.merging.ess import fewest_draws
+from quorate.results.summary import settling, summary_row
 from quorate.run.history import Blocks, History
 
 _MOST_SHOWN = 40
-_MOMENTS = 40  # of the history
+_MOMENTS = 40  # at which the page shows a mean
 
 
 def parameters(history: History, blocks: Blocks) -> dict[str, Any]:
-    """`parameters`, how many there are, and the least ESS if the run has to reach one."""
+    """Summaries of the first parameters, and the smallest ESS of all.
+
+    `means[i]` is the mean at `times[i]`, when the share `shares[i]` of the draws was complete.
+    """
     draws = history.global_draws()
     found: dict[str, Any] = {"parameters": [], "n_parameters": history.dim, "ess": None}
-    if len(draws) <= 2 * history.dim + 8:  # too few for weights that mean anything
+    if len(draws) <= fewest_draws(history.dim):
         return found
-    if history.settings.target_ess is not None:
-        found["ess"] = _number(np.min(bulk_ess(draws[None])))
-    shown = draws[:, :_MOST_SHOWN]
-    ess = bulk_ess(shown[None])
-    means, sds = shown.mean(axis=0), shown.std(axis=0, ddof=1)
-    lows, highs = np.quantile(shown, [0.03, 0.97], axis=0)
-    errors = sds / np.sqrt(ess)
-    times, history_means, history_errors = _history(shown, ess, blocks)
-    found["times"] = times
-    found["parameters"] = [
-        {
-            "name": name,
-            "mean": _number(means[i]),
-            "sd": _number(sds[i]),
-            "low": _number(lows[i]),
-            "high": _number(highs[i]),
-            "ess": _number(ess[i]),
-            "mcse": _number(errors[i]),
-            "means": [_number(mean) for mean in history_means[:, i]],
-            "errors": [_number(error) for error in history_errors[:, i]],
-        }
-        for i, name in enumerate(history.names[:_MOST_SHOWN])
-    ]
+    view = history.view
+    ess = view.ess()
+    shares = np.linspace(1 / _MOMENTS, 1, _MOMENTS)
+    gaps = settling(draws, view.weights(), view.shard_draws(), shares)
+    shown = zip(history.names[:_MOST_SHOWN], draws.T, ess, gaps.T, strict=False)
+    return found | {
+        "ess": _number(np.min(ess)),
+        "shares": shares.tolist(),
+        "times": [round(time, 3) for time in _release_times(blocks, shares)],
+        "parameters": [
+            {
+                "name": name,
+                **{key: _number(value) for key, value in summary_row(values, of).items()},
+                "means": [_number(mean) for mean in values.mean() + gap],
+            }
+            for name, values, of, gap in shown
+        ],
+    }
+
+
+def _release_times(blocks: Blocks, shares: Array) -> list[float]:
+    """When these shares of the global draws were complete."""
+    times, totals = blocks.releases
+    found: list[float] = times[np.searchsorted(totals, shares * totals[-1])].tolist()
     return found
 
 
-def _history(draws: Array, ess: Array, blocks: Blocks) -> tuple[list[float], Array, Array]:
-    """Moments, and means and their standard errors from the draws there were by then.
-
-    Draws are merged with the weights of now, and each is taken to be worth as much.
-    """
-    n = len(draws)
-    counts = np.unique(np.linspace(max(n / _MOMENTS, 8), n, _MOMENTS).astype(int))
-    centre = draws.mean(axis=0)
-    means = _running_means(draws - centre, counts)
-    variances = _running_means((draws - centre) ** 2, counts) - means**2
-    with np.errstate(invalid="ignore", divide="ignore"):
-        errors = np.sqrt(np.maximum(variances, 0) / (counts[:, None] * ess / n))
-    times, totals = blocks.releases
-    when = times[np.minimum(np.searchsorted(totals, counts), len(times) - 1)]
-    return [round(float(moment), 3) for moment in when], centre + means, errors
-
-
-def _running_means(values: Array, counts: IntArray) -> Array:
-    means: Array = np.cumsum(values, axis=0)[counts - 1] / counts[:, None]
-    return means
-
-
 def _number(value: float) -> float | None:
-    """As JSON has it: there, a number is finite."""
+    """A number as JSON allows it; None if it is not finite."""
     return float(value) if np.isfinite(value) else None

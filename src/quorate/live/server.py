@@ -1,4 +1,4 @@
-"""The server of the live page, on this machine and for it only."""
+"""The server of the live page; it listens on this machine only."""
 
 import asyncio
 import math
@@ -15,7 +15,7 @@ import uvicorn
 
 from quorate.errors import BadInputError
 from quorate.live.app import HOST, make_app
-from quorate.live.view import View
+from quorate.live.view import LiveView
 from quorate.live.writer import Interrupter
 
 _TOKEN_BYTES = 24
@@ -23,19 +23,19 @@ _SECONDS_TO_SEE_THE_END = 3.0  # pages look once a second
 
 
 class LiveServer:
-    """A server that listens from the start and answers while `run` does.
+    """A server that listens at once, and answers while `run` runs.
 
     Attributes
     ----------
     address
-        With the token; who has it sees the run, and may stop it.
+        With the token. Anyone with this address can view and stop the run.
     """
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._listener = _listener(port)
         self.address = f"http://{HOST}:{self._listener.getsockname()[1]}/{token}/"
-        self._view = View(folder)
+        self._view = LiveView(folder)
         self._thread = ThreadPoolExecutor(1)  # a journal stays with the thread that opened it
         self._last_look, self._end_was_seen = -math.inf, threading.Event()
         self._server = uvicorn.Server(
@@ -52,7 +52,7 @@ class LiveServer:
         )
 
     def run(self) -> None:
-        """Answer until asked to end, by a signal or by `end`."""
+        """Answer until a signal or `end` ends it."""
         try:
             self._server.run(sockets=[self._listener])
         finally:
@@ -61,11 +61,11 @@ class LiveServer:
             self._listener.close()
 
     def end(self) -> None:
-        """Let `run` return soon; from any thread."""
+        """Make `run` return soon. Any thread may call it."""
         self._server.should_exit = True
 
     def end_with_the_run(self) -> None:
-        """The same, once a page that is open has had the time to see how the run ended."""
+        """Make `run` return once an open page has had time to see how the run ended."""
         if time.monotonic() - self._last_look < _SECONDS_TO_SEE_THE_END:
             self._end_was_seen.wait(_SECONDS_TO_SEE_THE_END)
         self.end()
@@ -82,7 +82,7 @@ class LiveServer:
 
 
 def serve(folder: Path, port: int, tell: Callable[[str], object]) -> None:
-    """Serve the page of a run until Ctrl-C; `tell` is told its address."""
+    """Serve the page of a run until Ctrl-C; `tell` gets its address."""
     server = LiveServer(folder, port)
     tell(server.address)
     server.run()
@@ -96,8 +96,8 @@ def _listener(port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        way_out = (
-            f"it cannot be listened on ({error.strerror}): choose another, or 0 for a free one"
-        )
-        raise BadInputError("port", port, way_out) from None
+        raise BadInputError(
+            f"Cannot listen on port {port}: {error.strerror}. Choose another port, or 0 for a free "
+            "one."
+        ) from None
     return listener

@@ -1,4 +1,4 @@
-"""Who writes the journal of a run, and how it is asked to end."""
+"""The process that writes the journal of a run, and how to ask it to end."""
 
 import os
 import signal
@@ -11,14 +11,14 @@ _PROCESSES = Path("/proc")
 
 
 def can_know_writers() -> bool:
-    """Whether processes can be looked into here, as on Linux."""
+    """Whether this system shows which files a process has open, as Linux does."""
     return (_PROCESSES / "self" / "fd").is_dir()
 
 
 def writer(folder: Path) -> int | None:
-    """The process that says it writes the journal, and has its lock open; None if there is none.
+    """The process that writes the journal and has its lock open; None if there is none.
 
-    The lock itself is not tried: that might be in the way of who is about to take it.
+    The lock is not tried: that could stop a process that is about to take it.
     """
     lock = folder / journal_file.LOCK_NAME
     with suppress(OSError, ValueError):
@@ -31,14 +31,14 @@ def writer(folder: Path) -> int | None:
 
 
 class Interrupter:
-    """Does to the process that writes a journal what Ctrl-C does; once, for a second is harsh."""
+    """Sends Ctrl-C to the process that writes a journal; only once, as a second kills the run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._asked: int | None = None
 
     def interrupt(self) -> bool:
-        """Ask it to end; whether there is anybody to ask."""
+        """Ask the process to end; returns whether there is one."""
         pid = writer(self._folder)
         if pid is None:
             return False
@@ -51,7 +51,7 @@ class Interrupter:
         return True
 
     def _signal(self, pid: int) -> None:
-        process = os.pidfd_open(pid)  # from here on the number is nobody else's
+        process = os.pidfd_open(pid)  # the number cannot be reused from here on
         try:
             if writer(self._folder) != pid:
                 raise ProcessLookupError

@@ -1,6 +1,5 @@
 """Ways to get a model: two functions, NumPyro, PyMC, or a ready-made generalised linear model."""
 
-from quorate.models.checks import check_start
 from quorate.models.functions import from_functions
 from quorate.models.glm import linear, logistic, negative_binomial, poisson
 from quorate.models.numpyro import from_numpyro
@@ -14,7 +13,6 @@ __all__ = [
     "Real",
     "Simplex",
     "UnitInterval",
-    "check_start",
     "from_functions",
     "from_numpyro",
     "from_pymc",

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import BadInputError, NotANumberError, require
-from quorate.models.protocol import Model, Shard
+from quorate.errors import BadInputError, NotANumberError
 
 _SHOWN = 6  # coordinates of a point that are written out
 
@@ -61,31 +60,6 @@ def settled_gradient(
         )
         raise BadInputError(f"gradient of {what}", float(array[first]), way_out)
     return array
-
-
-def check_start(model: Model, shards: Mapping[int, Shard] | Sequence[Shard]) -> None:
-    """Refuse, by shard, a model whose densities cannot be had where the search starts.
-
-    Parameters
-    ----------
-    shards
-        Those to look at, by their index.
-    """
-    x = model.initial()
-    start = at(x, model.names)
-    lost = "give `initial`, a point that has some density"
-    log_prior = model.log_prior(x)
-    require(np.isfinite(log_prior), "log_prior", log_prior, f"at the start, {start}: {lost}")
-    for index, shard in shards.items() if isinstance(shards, Mapping) else enumerate(shards):
-        what = f"log_likelihood of shard {index}"
-        n_rows = min((len(array) for array in shard.values()), default=0)
-        require(n_rows > 0, f"shard {index}", "empty", "use fewer shards, so that each has rows")
-        try:
-            value = model.log_likelihood(x, shard)
-        except BadInputError as error:
-            name = f"{error.name}, on shard {index}"
-            raise BadInputError(name, error.received, error.way_out) from error
-        require(np.isfinite(value), what, value, f"at the start, {start}: {lost}")
 
 
 def at(x: Array, names: Sequence[str]) -> str:

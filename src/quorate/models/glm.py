@@ -36,7 +36,7 @@ class GeneralisedLinearModel:
     def dim(self) -> int:
         return len(self.columns) + (self.scale_prior is not None)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         scale = self.family.scale_name
         return self.columns if scale is None else (*self.columns, f"log({scale})")
@@ -67,29 +67,6 @@ class GeneralisedLinearModel:
         if self.family.scale_name is not None:
             named[self.family.scale_name] = np.exp(draws[..., -1])
         return named
-
-    def require_proper(self, shards: Mapping[int, Shard] | Sequence[Shard]) -> None:
-        """Refuse shards whose rows cannot make up for flat priors: nothing could be drawn there.
-
-        Parameters
-        ----------
-        shards
-            Those to look at, by their index.
-        """
-        flat = [i for i, prior in enumerate(self.priors) if prior.is_flat]
-        way_out = "use fewer shards, or give these coefficients a prior such as normal(0, 2.5)"
-        for index, shard in shards.items() if isinstance(shards, Mapping) else enumerate(shards):
-            columns = _numbers("X", shard["X"])[:, flat]
-            what = f"rows of shard {index}"
-            short = f"{len(flat)} coefficients have flat priors and need more rows: {way_out}"
-            require(not flat or len(columns) > len(flat), what, len(columns), short)
-            _, triangle = Linear().prepare(columns, np.zeros(len(columns)))
-            lengths = np.linalg.norm(triangle[:, :-1], axis=0)
-            rank = np.linalg.matrix_rank(triangle[:, :-1] / np.where(lengths > 0, lengths, 1))
-            named = ", ".join(self.columns[i] for i in flat)
-            dependent = f"{named} are not told apart by its rows: {way_out}"
-            what = f"rank of X in shard {index}"
-            require(not flat or rank == len(flat), what, int(rank), dependent)
 
     def _evaluate(self, x: Array, shard: Shard, *, gradient: bool) -> Value:
         beta = x[: len(self.columns)]

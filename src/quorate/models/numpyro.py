@@ -40,7 +40,7 @@ class NumpyroModel:
     def dim(self) -> int:
         return len(self.names)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(label for site in self.program.sites for label in site.labels)
 

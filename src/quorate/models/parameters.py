@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,12 @@ class Parameters:
     supports: tuple[tuple[Path, Support], ...]
     coordinates: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """d."""
         return sum(support.dim for _, support in self.supports)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """One for each unconstrained coordinate."""
         return self.coordinates or tuple(
@@ -74,10 +75,17 @@ class Parameters:
         }
 
     def _parts(self, x: AnyArray) -> Iterator[tuple[Path, Support, AnyArray]]:
-        start = 0
-        for path, support in self.supports:
-            yield path, support, x[..., start : start + support.dim]
-            start += support.dim
+        for path, support, where in self._places:
+            yield path, support, x[..., where]
+
+    @cached_property
+    def _places(self) -> tuple[tuple[Path, Support, slice], ...]:
+        """Where each parameter lies in the unconstrained vector."""
+        ends = np.cumsum([support.dim for _, support in self.supports]).tolist()
+        return tuple(
+            (path, support, slice(end - support.dim, end))
+            for (path, support), end in zip(self.supports, ends, strict=True)
+        )
 
 
 def declared(parameters: Declaration) -> Parameters:

@@ -157,12 +157,13 @@ def _require_fewer_rows_work(built: PymcModel) -> None:
         n_rows = len(next(iter(rows.values())))
         shapes = zip(built.graph.model.value_vars, built.graph.shapes, strict=True)
         guilty = [str(value.name) for value, shape in shapes if n_rows in shape]
-        cause = f"latent variable {', '.join(guilty)} is one per row" if guilty else "is all named?"
-        way_out = (
-            f"{cause}: it cannot be evaluated on some of the rows. Name in `split` every array "
-            "with rows, as pm.Data, and have no latent variable per row"
+        culprit = f" Latent variable {', '.join(guilty)} is one per row." if guilty else ""
+        message = (
+            f"The log-likelihood cannot be evaluated on some of the rows.{culprit} Name in `split` "
+            "every array with rows, as pm.Data, and declare no latent variable per row. PyMC said: "
+            f"{error}"
         )
-        raise BadInputError("log_likelihood", error.received, way_out) from error
+        raise BadInputError(message) from error
 
 
 def _labels(model: Any, shapes: tuple[tuple[int, ...], ...]) -> tuple[str, ...]:

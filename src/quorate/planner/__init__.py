@@ -1,4 +1,7 @@
-"""Which K, r and scheme? `plan` compares them in virtual time, by measured or assumed times."""
+"""Which scheme, K and r? `plan` compares them in virtual time, by measured or assumed times.
+
+It knows a scheme by the finish times that the scheme offers, or by running it; never by its name.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +9,16 @@ from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
+from quorate._registry import option_names
 from quorate._types import Progress
-from quorate.engines.latency import parse_cluster
+from quorate.engines.latency import LatencyModel, parse_cluster
 from quorate.errors import require
-from quorate.planner.fast_times import Work
 from quorate.planner.measured import measured
-from quorate.planner.options import Grid, Option, best, compared, front
+from quorate.planner.options import REDUNDANCY, Grid, Option, best, compared, front
 from quorate.planner.words import assumed, explained, seen
-from quorate.protocol.schemes import SCHEMES
-from quorate.results.result import load_summary
+from quorate.protocol.scheme import SchemeOptions
+from quorate.protocol.schemes import LIMITS, SCHEMES
+from quorate.protocol.times import Work
 from quorate.run.history import History
 
 _DRAWS = 1000
@@ -25,7 +29,7 @@ _FRONT = ("p95", "workers", "storage")
 
 @dataclass(frozen=True)
 class Plan:
-    """All options, the one advised, and why.
+    """All options, the recommended one, and why.
 
     Parameters
     ----------
@@ -34,11 +38,11 @@ class Plan:
     recommended
         One of them.
     explanation
-        Five lines of words.
+        Five lines of text.
     command
-        A line to paste, with the model and the data to be filled in.
+        The command that runs the recommended option, with placeholders for model and data.
     draws
-        That were planned for.
+        Number of global draws that the times are for.
     """
 
     options: tuple[Option, ...]
@@ -53,13 +57,13 @@ class Plan:
         return front(self.options, _FRONT)
 
     def save_picture(self, path: str | Path) -> None:
-        """Draw time against worker-hours and storage; the ending of `path` says in which format."""
+        """Draw time against worker-hours and storage, in the format that `path` ends in."""
         from quorate.planner.picture import save_picture  # matplotlib is slow to import
 
         save_picture(self.options, self.recommended, self.draws, Path(path))
 
     def as_json(self) -> dict[str, object]:
-        """All of it, with None for infinity."""
+        """The plan in JSON values, with None for infinity."""
         return {
             "draws": self.draws,
             "options": [option.as_json() for option in self.options],
@@ -70,14 +74,14 @@ class Plan:
 
 
 def plan(
-    latency: str | None = None,
+    latency: str | LatencyModel | None = None,
     *,
     slow: str | None = None,
     dead: str | None = None,
     run: str | Path | None = None,
     workers: Sequence[int] | None = None,
     redundancies: Sequence[int] | None = None,
-    schemes: Sequence[str] = SCHEMES,
+    schemes: Sequence[str | SchemeOptions] | None = None,
     draws: int | None = None,
     target_ess: float | None = None,
     measured_at: int | None = None,
@@ -89,46 +93,52 @@ def plan(
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> Plan:
-    """Compare schemes, K and r by the time to a number of draws, and advise one of them.
+    """Compare schemes, K and r by the time to a number of draws, and recommend one option.
 
     Parameters
     ----------
-    latency, slow, dead
-        Time of one draw of one shard, as `quorate.engines.latency.parse_latency` reads it, and
-        workers that
-        are slow or die, as `2x10` and `1@2.5`.
+    latency
+        Time of one draw of one shard: a latency model, or its short form as
+        `quorate.engines.latency.parse_latency` reads it, such as "pareto:0.1,1.2".
+    slow, dead
+        Workers that are slower or die, such as "2x10" and "1@2.5". With the short form of a
+        latency; an object is wrapped in `Slowed` or `Dying` instead.
     run
-        In place of these: the folder of a run, whose measured times are used.
+        Folder of a run whose measured times are used, in place of a latency.
     workers
         Values of K. By default that of the run and its half, or 8.
-    redundancies, schemes
-        Values of r, by default 2, 3 and 4 as far as there are workers; and some of
-        `quorate.protocol.schemes.SCHEMES`. CMC has r = 1.
+    redundancies
+        Values of r, by default 2, 3 and 4. A scheme is tried with those that are at most K.
+    schemes
+        Names, which stand for the scheme's defaults with each r; or objects such as
+        `Adaptive(redundancy=3, gap=5)`, which are tried as they are. By default all registered
+        schemes, without those that only show a limit.
     draws, target_ess
-        Global draws to get, by default those of the run, or 1000; or effective draws, which
-        need as many more draws as the run needed.
+        Global draws to get, by default those of the run, or 1000. Or effective draws, which take as
+        many draws each as in the run; without a run, one.
     measured_at
-        K with which the latency holds; that of the run, or the first of `workers`.
+        K for which the latency holds. By default that of the run, or the first of `workers`.
     rows_share
-        Share of a draw's time that goes with the rows of a shard; the rest does not depend on K.
+        Share of a draw's time that grows with the rows of a shard; the rest does not depend on K.
     survive
-        How many workers, whichever they are, the advised option must be able to lose.
+        How many workers, whichever they are, the recommended option must be able to lose.
     max_storage
-        Largest share of the data that a worker may hold in the advised option.
+        Largest share of the data that a worker may hold in the recommended option.
     dim
-        d, for floats that are sent; that of the run, or 1.
+        d, for the number of floats sent. By default that of the run, or 1.
     realisations, seed
-        How many runs of each option, and what their randomness is keyed by.
+        Number of simulated runs of each option, and the key of their randomness.
     progress
         Called after every K with the number of those done, and of all.
     """
-    require(realisations >= 1, "realisations", realisations, "ask for at least one")
-    require(seed >= 0, "seed", seed, "a seed is 0 or more")
-    require((latency is None) != (run is None), "latency", latency, "give either that or a run")
-    without = latency is not None or (slow is None and dead is None)
-    require(without, "slow, dead", (slow, dead), "a run has its own: give a latency with them")
-    unknown = sorted(set(schemes) - set(SCHEMES))
-    require(not unknown, "schemes", unknown, f"choose of {', '.join(SCHEMES)}")
+    require(realisations >= 1, f"realisations must be at least 1, not {realisations}.")
+    require(seed >= 0, f"seed must be 0 or more, not {seed}.")
+    require((latency is None) != (run is None), "Give either a latency or a run to plan from.")
+    require(
+        isinstance(latency, str) or (slow is None and dead is None),
+        "`slow` and `dead` go with the short form of a latency. Leave them out: a run has its own "
+        "slow and dead workers, and a latency model can be wrapped in Slowed or Dying.",
+    )
     asked = _Asked(draws, target_ess, seed)
     if run is not None:
         basis = _by_run(Path(run), asked)
@@ -140,6 +150,8 @@ def plan(
     tried = tuple(workers or basis.workers)
     if redundancies is None:
         redundancies = [r for r in _REDUNDANCIES if r <= max(tried)]
+    if schemes is None:
+        schemes = [name for name in SCHEMES if name not in LIMITS]
     grid = Grid(tried, tuple(redundancies), tuple(schemes))
     options = compared(grid, work, at, rows_share, dim or basis.dim, realisations, progress)
     choice = best(options, survive, max_storage)
@@ -153,21 +165,29 @@ def plan(
 
 
 class _Asked(NamedTuple):
-    """How many draws, or effective ones."""
+    """How many draws, or effective draws, to plan for."""
 
     draws: int | None
     target_ess: float | None
     seed: int
 
-    def n_draws(self, usual: int, ess_per_draw: float) -> int:
+    def n_draws(self, usual: int, history: History | None = None) -> int:
         draws, ess = usual if self.draws is None else self.draws, self.target_ess
-        require(draws >= 1, "draws", draws, "ask for at least one")
-        require(ess is None or ess > 0, "target_ess", ess, "it must be above 0")
-        return draws if ess is None else ceil(ess / ess_per_draw)
+        require(draws >= 1, f"draws must be at least 1, not {draws}.")
+        require(ess is None or ess > 0, f"target_ess must be above 0, not {ess}.")
+        return draws if ess is None else ceil(ess / _ess_per_draw(history))
+
+
+def _ess_per_draw(history: History | None) -> float:
+    """Effective draws that a draw of the run is worth; 1 without a run or where it cannot tell."""
+    if history is None:
+        return 1.0
+    least = history.view.least_ess()
+    return min(1.0, least / history.view.n_draws) if least > 0 else 1.0
 
 
 class _Basis(NamedTuple):
-    """What a plan is made from: times, usual values of K, d, and how to say it."""
+    """What a plan starts from: times, the usual values of K, d, and a line that describes them."""
 
     work: Work
     workers: Sequence[int]
@@ -176,40 +196,48 @@ class _Basis(NamedTuple):
 
 
 def _by_run(folder: Path, asked: _Asked) -> _Basis:
-    taken, history = measured(folder)
-    n_workers = taken.n_workers
+    times, history = measured(folder)
+    n_workers = times.n_workers
     work = Work(
-        taken,
+        times,
         n_workers,
-        asked.n_draws(history.settings.draws, _ess_per_draw(history, folder)),
-        taken.block,
-        warm_up=taken.warm_up,
-        start=taken.start,
+        asked.n_draws(history.settings.draws, history),
+        times.block,
+        warm_up=times.warm_up,
+        start=times.start,
         seed=asked.seed,
     )
-    return _Basis(work, sorted({-(-n_workers // 2), n_workers}), history.dim, seen(taken))
+    return _Basis(work, sorted({-(-n_workers // 2), n_workers}), history.dim, seen(times))
 
 
 def _by_model(
-    latency: str, slow: str | None, dead: str | None, n_workers: int, asked: _Asked
+    latency: str | LatencyModel,
+    slow: str | None,
+    dead: str | None,
+    n_workers: int,
+    asked: _Asked,
 ) -> _Basis:
-    model = parse_cluster(latency, slow, dead)
-    work = Work(model, n_workers, asked.n_draws(_DRAWS, 1.0), seed=asked.seed)
+    model = parse_cluster(latency, slow, dead) if isinstance(latency, str) else latency
+    work = Work(model, n_workers, asked.n_draws(_DRAWS), seed=asked.seed)
     return _Basis(work, [n_workers], 1, assumed(latency, slow, dead, n_workers))
 
 
-def _ess_per_draw(history: History, folder: Path) -> float:
-    """By the parameter that has the fewest effective draws; 1 if the run has no summary."""
-    if not (folder / "summary.json").is_file() or not history.n_global:
-        return 1.0
-    fewest = min((row["ess"] for row in load_summary(folder).values()), default=0.0)
-    return min(1.0, fewest / history.n_global) or 1.0
-
-
 def _command(choice: Option, n_draws: int, target_ess: float | None) -> str:
-    redundancy = f" --redundancy {choice.redundancy}" if choice.scheme != "cmc" else ""
-    ess = f" --target-ess {target_ess:g}" if target_ess is not None else ""
-    return (
-        f"quorate sample MODEL.py:NAME DATA --workers {choice.workers}{redundancy} "
-        f"--scheme {choice.scheme} --draws {n_draws}{ess}"
-    )
+    has_redundancy = REDUNDANCY in option_names(type(choice.chosen))
+    parts = [
+        f"quorate sample MODEL.py:NAME DATA --workers {choice.workers}",
+        f"--redundancy {choice.redundancy}" if has_redundancy else "",
+        f"--scheme {choice.scheme}",
+        *(_flag(name, value) for name, value in choice.settings.items()),
+        f"--draws {n_draws}",
+        f"--target-ess {target_ess:g}" if target_ess is not None else "",
+    ]
+    return " ".join(filter(None, parts))
+
+
+def _flag(name: str, value: object) -> str:
+    """The option of `quorate sample` that sets an option of a scheme."""
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag} {value}"

@@ -1,12 +1,13 @@
-"""How long a run's workers took, as a model of how long they will take.
+"""The times of a run's workers, as a model of the times they will take.
 
-A block of a worker takes its number of draws, times the worker's level, times a factor of its own.
-Levels are medians over a worker's blocks, drawn together where few blocks make them noisy. Factors
-are drawn from the worker's own blocks where it has many and from those of all where it has few, by
-their numbers of draws. Blocks that were not finished when the run ended are known to take longer
-than they had by then, and count as such: without them long ones would be missing. If the tail is
-heavy, the largest fifth of a worker's factors follows a Pareto tail, whose index all workers share.
-Factors are taken as independent: slow spells are not modelled.
+A block takes its number of draws, times the level of its worker, times a factor of its own.
+
+Levels are medians over a worker's blocks, shrunk towards each other where few blocks make them
+noisy. Factors are resampled, in proportion to their draws: from the worker's own blocks where it
+has many, from those of all workers where it has few. Blocks that were not finished when the run
+ended count as blocks that take longer than they had by then; without them long blocks would be
+missing. If the tail is heavy, the largest fifth of a worker's factors follows a Pareto tail, whose
+index all workers share. Factors are independent: slow spells are not modelled.
 """
 
 from dataclasses import dataclass
@@ -35,9 +36,9 @@ _AT_ONCE = 1e-6  # seconds: blocks that came together
 
 
 class Begun(NamedTuple):
-    """Blocks that were under way in the end: factors that they had reached by then.
+    """Blocks under way when the run ended: the factors they had reached by then.
 
-    With their shares of all draws, if they are of the usual size, and whose they are.
+    `shares` are their shares of all draws, if they have the usual size.
     """
 
     factors: Array
@@ -49,8 +50,8 @@ class Begun(NamedTuple):
 class Tail:
     """Hill's estimate of the tail index of block times, with its 95 % interval.
 
-    The tail of a worker begins at a factor of its own; all have the same index. It is infinite
-    where all of the largest are equal. `n_blocks` are in the tail.
+    The tail of a worker begins at a factor of its own; all workers have the same index. It is
+    infinite where the largest factors are all equal. `n_blocks` blocks are in the tail.
     """
 
     index: float
@@ -60,9 +61,10 @@ class Tail:
 
     @classmethod
     def of(cls, factors: Array, shares: Array, workers: IntArray, begun: Begun) -> "Tail | None":
-        """Of factors in increasing order and their shares of the work; None of too few blocks.
+        """The tail of factors in increasing order; None if it has too few blocks.
 
-        A block under way adds to how far the tail reaches, but not to the blocks that ended in it.
+        `shares` are shares of all draws. A block under way shows how far the tail reaches, but it
+        is not one of the blocks that ended in it.
         """
         weight = excess = 0.0
         n_blocks = 0
@@ -92,30 +94,30 @@ class Tail:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A latency model (see `quorate.engines.latency.LatencyModel`) made of measured times.
+    """A latency model (see `quorate.engines.latency.LatencyModel`) made from measured times.
 
-    With as many workers as the run had, all of them are there, in random places; with others, as
-    many copies of all of them as are needed.
+    With as many workers as the run had, each of these takes part once, in a random place. With
+    other numbers, each takes part in as many copies as needed.
 
     Parameters
     ----------
     levels
         Usual seconds for one draw of one shard, of each worker.
     deaths
-        When each was lost for good, infinity if never.
+        When each worker was lost for good, infinity if never.
     factors, shares, workers
-        By which blocks took longer than usual, in increasing order; their shares of all draws; and
-        whose they are.
+        One entry for each block, by increasing factor: how much longer than usual it took, its
+        share of all draws, and its worker.
     begun
         Blocks that were not finished.
     block
-        Draws of single shards in a block, usually.
+        Usual number of draws of single shards in a block.
     warm_up
-        How many draws the warm-up of a chain is worth.
+        How many draws of a shard the warm-up of its chain is worth.
     start
         Seconds before workers begin.
     silent
-        Workers that sent nothing: their level is what it is at least.
+        Workers that sent nothing. Their level is a lower bound.
     """
 
     levels: Array
@@ -136,21 +138,31 @@ class Measured:
 
     @cached_property
     def tail(self) -> Tail | None:
-        """Of the factors."""
+        """The tail of the factors."""
         return Tail.of(self.factors, self.shares, self.workers, self.begun)
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         ranks = (uniforms(streams, n_workers, first, n) * _N_QUANTILES).astype(np.int64)
         who = np.array(self._who(streams, n_workers))
-        return np.asarray((self.levels[:, None] * self._quantiles)[who[:, None], ranks])
+        return np.asarray(self._quantiles[who[:, None], ranks])
+
+    def death_times(self, streams: Streams, n_workers: int) -> Array:
+        return self.deaths[self._who(streams, n_workers)]
+
+    def _who(self, streams: Streams, n_workers: int) -> list[int]:
+        """Which worker of the run each worker behaves like."""
+        n_copies = -(-n_workers // self.n_workers)
+        order = streams.permutation(Purpose.WHO_IS_SLOW, n_copies * self.n_workers)
+        return [worker % self.n_workers for worker in order[:n_workers]]
 
     @cached_property
     def _quantiles(self) -> Array:
-        """Factors of each worker at evenly spaced ranks, shape (n_workers, `_N_QUANTILES`)."""
-        return np.array([self._extended(self._mixed(k)) for k in range(self.n_workers)])
+        """Seconds of a draw at evenly spaced ranks, (n_workers of the run, `_N_QUANTILES`)."""
+        factors = [self._with_tail(self._mixed(worker)) for worker in range(self.n_workers)]
+        return self.levels[:, None] * np.array(factors)
 
     def _mixed(self, worker: int) -> Array:
-        """Those of one worker's own blocks and of all, by how many it has."""
+        """Quantiles of factors of a worker's own blocks and of all, by how many it has."""
         is_own = self.workers == worker
         n_own, own = int(is_own.sum()), float(self.shares[is_own].sum())
         trust = n_own / (n_own + _ENOUGH_OF_ONE)
@@ -168,8 +180,8 @@ class Measured:
         reached = np.cumsum(weight) / weight.sum()
         return np.asarray(factors[np.searchsorted(reached[:-1], _RANKS)])
 
-    def _extended(self, quantiles: Array) -> Array:
-        """With a Pareto tail, if it is heavy."""
+    def _with_tail(self, quantiles: Array) -> Array:
+        """Quantiles of which the largest fifth follows a Pareto tail, if that is heavy."""
         tail = self.tail
         if tail is None or tail.is_light:
             return quantiles
@@ -178,22 +190,14 @@ class Measured:
         exceeding = threshold * beyond ** (-1 / max(tail.index, _LEAST_INDEX))
         return np.where(beyond < 1, exceeding, quantiles)
 
-    def death_times(self, streams: Streams, n_workers: int) -> Array:
-        return self.deaths[self._who(streams, n_workers)]
-
-    def _who(self, streams: Streams, n_workers: int) -> list[int]:
-        n_copies = -(-n_workers // self.n_workers)
-        order = streams.permutation(Purpose.WHO_IS_SLOW, n_copies * self.n_workers)
-        return [worker % self.n_workers for worker in order[:n_workers]]
-
 
 def with_longer(
     values: Array, weights: Array, begun: Array, begun_weights: Array
 ) -> tuple[Array, Array]:
-    """Values in increasing order with their weights, and those known to be longer than `begun`.
+    """Values in increasing order with weights, where some are only known to exceed `begun`.
 
-    As Kaplan and Meier have it: each gives its weight to the values beyond, or else stands for
-    itself.
+    After Kaplan and Meier: each of the latter gives its weight to the values beyond it, or becomes
+    a value itself if there are none.
     """
     for i in np.argsort(begun):
         beyond = values > begun[i]
@@ -205,53 +209,61 @@ def with_longer(
     return values, weights
 
 
+# ---------------------------------------------------------------- from a journal
+
+
 def measured(folder: Path) -> tuple[Measured, History]:
-    """What the journal of a run tells of its times, and the journal read through."""
+    """The times that the journal of a run holds, and its history."""
     with History(folder) as history:
         history.read()
-    way_out = "there must be a block after warm-up to plan from: let the run go on for longer"
-    require(bool(np.any(history.blocks().first_draws > 0)), "run", str(folder), way_out)
-    return taken(history), history
+    require(
+        bool(np.any(history.blocks().first_draws > 0)),
+        f"The run in {folder} has no block after warm-up to plan from. Let it run for longer.",
+    )
+    return measured_times(history), history
 
 
-def taken(history: History) -> Measured:
-    """What a history that has been read tells of times."""
+def measured_times(history: History) -> Measured:
+    """The times of a run whose history has been read."""
     blocks = history.blocks()
     is_first = blocks.first_draws == 0
-    warm, colds = blocks.chosen(~is_first), blocks.chosen(is_first)
-    n_draws = warm.n_draws * warm.n_shards
-    # What a worker was away for, being restarted, belongs to the block that came next.
+    # While a worker is restarted, its next block waits: that time is the block's.
     seconds = np.maximum(blocks.ends - blocks.begins + blocks.outages, _AT_ONCE)
-    per_draw, cold_seconds = seconds[~is_first] / n_draws, seconds[is_first]
-    levels = _levels(per_draw, warm, history.n_workers)
-    factors = per_draw / levels[warm.workers]
+    warm, warm_seconds = blocks.chosen(~is_first), seconds[~is_first]
+    cold, cold_seconds = blocks.chosen(is_first), seconds[is_first]
+    n_draws = warm.n_draws * warm.n_shards
+    levels = _levels(warm_seconds / n_draws, warm, history.n_workers)
+    factors = warm_seconds / n_draws / levels[warm.workers]
     order = np.argsort(factors)
-    worth = cold_seconds / (colds.n_shards * levels[colds.workers])  # draws of each shard
-    warm_up = np.median(worth - colds.n_draws)
     heard = sorted(set(blocks.workers.tolist()))
-    silent = [k for k in range(history.n_workers) if k not in heard]
-    start = float(np.median([blocks.of(k).begins[0] for k in heard]))
+    silent = tuple(worker for worker in range(history.n_workers) if worker not in heard)
+    start = float(np.median([blocks.of(worker).begins[0] for worker in heard]))
     gone = history.gone()
     begun = _begun(history, warm, levels)
     for worker in set(silent) - set(gone):
         levels[worker] *= max(1.0, (history.seconds - start) / float(np.median(cold_seconds)))
-    deaths = np.array([gone.get(worker, np.inf) for worker in range(history.n_workers)])
     return Measured(
         levels=levels,
-        deaths=deaths,
+        deaths=np.array([gone.get(worker, np.inf) for worker in range(history.n_workers)]),
         factors=factors[order],
         shares=n_draws[order] / n_draws.sum(),
         workers=warm.workers[order],
         begun=begun,
         block=int(np.median(np.repeat(n_draws, n_draws))),
-        warm_up=max(0.0, float(warm_up)),
+        warm_up=_warm_up(cold, cold_seconds, levels),
         start=start,
-        silent=tuple(silent),
+        silent=silent,
     )
 
 
+def _warm_up(first: Blocks, seconds: Array, levels: Array) -> float:
+    """How many draws warm-up is worth, by the first blocks of chains."""
+    worth = seconds / (first.n_shards * levels[first.workers])  # draws of each shard
+    return max(0.0, float(np.median(worth - first.n_draws)))
+
+
 def _begun(history: History, warm: Blocks, levels: Array) -> Begun:
-    """Blocks under way are taken to be as large as those of the same worker usually were."""
+    """Blocks under way, which count as large as those of the same worker usually were."""
     n_draws = warm.n_draws * warm.n_shards
     listed = [
         (seconds / (size * levels[worker]), size / n_draws.sum(), worker)
@@ -263,7 +275,7 @@ def _begun(history: History, warm: Blocks, levels: Array) -> Begun:
 
 
 def _levels(per_draw: Array, blocks: Blocks, n_workers: int) -> Array:
-    """Median of each worker, drawn towards that of all as far as its noise explains it."""
+    """Median time of a draw of each worker, shrunk towards that of all by how noisy it is."""
     logs = np.log(per_draw)
     medians = np.full(n_workers, np.median(logs))
     counts = np.bincount(blocks.workers, minlength=n_workers)

@@ -1,54 +1,55 @@
-"""What there is to choose from, and what each choice comes to."""
+"""The options of a plan: schemes, K and r, and the times and costs to expect of each."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
-from quorate._types import Array, IntArray, Progress
+from quorate._registry import option_names
+from quorate._types import Array, Progress
 from quorate.engines.latency import Slowed
-from quorate.errors import require
-from quorate.planner.fast_times import (
-    Realisations,
-    Work,
-    losses_survived,
-    losses_survived_at_worst,
-    simulated,
-)
+from quorate.errors import BadInputError, require
+from quorate.planner.losses import survives_typically
+from quorate.planner.simulated import simulated
 from quorate.protocol.allocation import check_sizes
+from quorate.protocol.scheme import SchemeOptions
+from quorate.protocol.schemes import SCHEMES
+from quorate.protocol.times import Outcomes, Realisations, Work
 from quorate.run.settings import TASKS_PER_SHARD
 
+REDUNDANCY = "redundancy"
 _SECONDS_PER_HOUR = 3600.0
 _MOST_AT_ONCE = 2**23  # times that are held in memory
-_ORDERS = 2000  # in which workers are lost, for what is survived typically
 _NEARLY_AS_FAST = 1.1  # as the fastest: then fewer workers and less storage decide
-_SENT_AGAIN = 4  # exact coded sums, checked: about so many vectors for one
 
 
 @dataclass(frozen=True)
 class Option:
-    """One choice of K, r and scheme, and what is to be expected of it.
+    """One choice of scheme, K and r, and what to expect of it.
 
     Parameters
     ----------
-    scheme, workers, redundancy
-        The choice.
+    chosen
+        The scheme with its options.
+    workers, redundancy
+        K, and the number of shards r that each worker holds.
     median, p95
-        Seconds to all the draws: half of the runs are there, 95 % are. Infinity for never.
+        Seconds to all the draws: half of the runs finish by then, 95 % do. Infinity for never.
     share_unfinished
-        Runs that never get there, since too many workers die.
+        Share of runs that never finish, because too many workers die.
     worker_hours
         K times the median, in hours.
     storage
         Share of the data that a worker holds, r/K.
     floats_per_draw
-        Sent for each global draw.
+        Floats that workers send for each global draw.
     survives, survives_typically
-        How many workers can be lost: whichever they are; and in half of the orders in which they
-        may be lost, by chance.
+        How many workers a run can lose: whichever they are, and in half of the orders in which
+        chance may take them.
     """
 
-    scheme: str
+    chosen: SchemeOptions
     workers: int
     redundancy: int
     median: float
@@ -60,18 +61,45 @@ class Option:
     survives: int
     survives_typically: int
 
+    @property
+    def scheme(self) -> str:
+        """Name of the scheme."""
+        return self.chosen.name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Options of the scheme that are not the defaults, but for the redundancy."""
+        made_of: Any = type(self.chosen)
+        values = {field: getattr(self.chosen, field.name) for field in fields(made_of)}
+        return {
+            field.name: value
+            for field, value in values.items()
+            if value != field.default and field.name != REDUNDANCY
+        }
+
+    @property
+    def title(self) -> str:
+        """The scheme with its settings, such as "adaptive gap=5"."""
+        return " ".join([self.scheme, *(f"{k}={v}" for k, v in self.settings.items())])
+
     def as_json(self) -> dict[str, object]:
-        """The fields, with None for infinity, which JSON does not know."""
-        return {key: None if value == np.inf else value for key, value in asdict(self).items()}
+        """Scheme, settings and numbers, with None for infinity, which JSON does not know."""
+        names = [field.name for field in fields(self) if field.name != "chosen"]
+        numbers = {name: getattr(self, name) for name in names}
+        found = {name: None if value == np.inf else value for name, value in numbers.items()}
+        return {"scheme": self.scheme, "settings": self.settings, **found}
 
 
 @dataclass(frozen=True)
 class Grid:
-    """All that is tried: every scheme with every K and r that go together."""
+    """What a plan tries: every scheme with every K and r that go together.
+
+    A scheme is a name, or an object with its options.
+    """
 
     workers: tuple[int, ...]
     redundancies: tuple[int, ...]
-    schemes: tuple[str, ...]
+    schemes: tuple[str | SchemeOptions, ...]
 
     def __post_init__(self) -> None:
         for n_workers in self.workers:
@@ -79,11 +107,30 @@ class Grid:
         for redundancy in self.redundancies:
             check_sizes(max(self.workers), redundancy)
 
-    def choices(self, n_workers: int) -> list[tuple[str, int]]:
-        """Schemes and r for one K; CMC has r = 1 only, and the others need more."""
-        fitting = sorted({r for r in self.redundancies if 1 < r <= n_workers})
-        with_r = [(s, r) for s in self.schemes if s != "cmc" for r in fitting]
-        return [("cmc", 1), *with_r] if "cmc" in self.schemes else with_r
+    def choices(self, n_workers: int) -> list[SchemeOptions]:
+        """The schemes for K workers, each with every r above 1 that fits, if it has an r."""
+        return [
+            options
+            for scheme in self.schemes
+            for options in self._of(scheme, n_workers)
+            if _fits(options, n_workers)
+        ]
+
+    def _of(self, scheme: str | SchemeOptions, n_workers: int) -> list[SchemeOptions]:
+        if not isinstance(scheme, str):
+            return [scheme]
+        if REDUNDANCY not in option_names(SCHEMES[scheme]):
+            return [SCHEMES.chosen(scheme)]
+        redundancies = sorted({r for r in self.redundancies if 1 < r <= n_workers})
+        listed = [SCHEMES.chosen(scheme, {REDUNDANCY: r}) for r in redundancies]
+        return list({options.shards_per_worker(n_workers): options for options in listed}.values())
+
+
+def _fits(options: SchemeOptions, n_workers: int) -> bool:
+    try:
+        return options.shards_per_worker(n_workers) <= n_workers
+    except BadInputError:
+        return False
 
 
 def compared(
@@ -95,12 +142,12 @@ def compared(
     realisations: int,
     progress: Progress,
 ) -> list[Option]:
-    """All options. `work` is as with `measured_at` workers.
+    """All options of a grid. `work` holds for `measured_at` workers.
 
-    With K workers a shard has `measured_at` / K times as many rows: of the time of a draw the share
-    `rows_share` goes with them, and blocks have as many more draws as these are quicker.
+    With K workers a shard has `measured_at` / K times as many rows. The share `rows_share` of the
+    time of a draw grows with them, and blocks have the more draws the faster these are.
     """
-    require(0 <= rows_share <= 1, "rows_share", rows_share, "it is a share, from 0 to 1")
+    require(0 <= rows_share <= 1, f"rows_share is a share, from 0 to 1, not {rows_share}.")
     options = []
     for i, n_workers in enumerate(grid.workers):
         factor = rows_share * measured_at / n_workers + 1 - rows_share
@@ -113,37 +160,43 @@ def compared(
         )
         options += _options(grid.choices(n_workers), scaled, dim, realisations)
         progress(i + 1, len(grid.workers))
-    require(len(options) > 0, "redundancies", grid.redundancies, "none of them fits the workers")
+    if not options:
+        tried, workers = _listed(grid.redundancies), _listed(grid.workers)
+        raise BadInputError(
+            f"None of the schemes fits {workers} workers with a redundancy of {tried or 'none'}. "
+            "Try other schemes, or a redundancy from 2 to the number of workers."
+        )
     return options
 
 
 def _options(
-    choices: Sequence[tuple[str, int]], work: Work, dim: int, realisations: int
+    choices: Sequence[SchemeOptions], work: Work, dim: int, realisations: int
 ) -> list[Option]:
     n_blocks = 2 * -(-work.n_draws // work.block)
     per_slice = max(1, _MOST_AT_ONCE // (work.n_workers * n_blocks))
-    outcomes: dict[tuple[str, int], list[Array]] = {choice: [] for choice in choices}
+    outcomes: list[list[Array]] = [[] for _ in choices]
     for first in range(0, realisations, per_slice):
         part = Realisations(work, first, min(per_slice, realisations - first))
-        for choice in choices:
-            outcomes[choice].append(np.array(simulated(*choice, part)))
-    orders = np.random.default_rng(work.seed).permuted(
-        np.tile(np.arange(work.n_workers), (_ORDERS, 1)), axis=1
-    )
-    return [_option(c, work, dim, np.concatenate(o, axis=1), orders) for c, o in outcomes.items()]
+        for choice, found in zip(choices, outcomes, strict=True):
+            found.append(np.array(_outcomes(choice, part)))
+    finished = [Outcomes(*np.concatenate(found, axis=1)) for found in outcomes]
+    return [_option(*pair, work, dim) for pair in zip(choices, finished, strict=True)]
 
 
-def _option(
-    choice: tuple[str, int], work: Work, dim: int, outcomes: Array, orders: IntArray
-) -> Option:
-    (scheme, redundancy), n_workers = choice, work.n_workers
-    times, n_vectors = outcomes
+def _outcomes(choice: SchemeOptions, realisations: Realisations) -> Outcomes:
+    """By the scheme's own short cut, or else by running the scheme."""
+    found = choice.finish_times(realisations)
+    return simulated(choice, realisations) if found is None else found
+
+
+def _option(choice: SchemeOptions, outcomes: Outcomes, work: Work, dim: int) -> Option:
+    n_workers, times = work.n_workers, outcomes.times
+    redundancy = choice.shards_per_worker(n_workers)
     finished = np.isfinite(times)
     median, p95 = np.quantile(times, [0.5, 0.95], method="inverted_cdf")
-    n_sent = float(n_vectors[finished].mean()) if finished.any() else np.inf
-    survived = losses_survived(scheme, n_workers, redundancy, orders)
+    n_sent = float(outcomes.n_vectors[finished].mean()) if finished.any() else np.inf
     return Option(
-        scheme=scheme,
+        chosen=choice,
         workers=n_workers,
         redundancy=redundancy,
         median=float(median),
@@ -151,14 +204,14 @@ def _option(
         share_unfinished=float(1 - finished.mean()),
         worker_hours=float(median) * n_workers / _SECONDS_PER_HOUR,
         storage=redundancy / n_workers,
-        floats_per_draw=n_sent * dim / work.n_draws * (_SENT_AGAIN if scheme == "coded" else 1),
-        survives=losses_survived_at_worst(scheme, n_workers, redundancy),
-        survives_typically=int(np.median(survived)),
+        floats_per_draw=n_sent * dim / work.n_draws,
+        survives=choice.survives(n_workers),
+        survives_typically=survives_typically(choice, n_workers, work.seed),
     )
 
 
 def front(options: Sequence[Option], costs: tuple[str, ...]) -> list[Option]:
-    """Those that no other beats in one of `costs` without being worse in another."""
+    """Options that no other beats in one of `costs` without being worse in another."""
 
     def prices(option: Option) -> Array:
         return np.array([getattr(option, cost) for cost in costs])
@@ -174,21 +227,28 @@ def front(options: Sequence[Option], costs: tuple[str, ...]) -> list[Option]:
 
 
 def best(options: Sequence[Option], survive: int, max_storage: float) -> Option:
-    """Of those nearly as fast as the fastest: with the fewest workers, then the least storage.
+    """The option with the fewest workers, then the least storage, of those nearly the fastest.
 
-    Fast is by the time in which 95 % of runs are there. Only of those that survive the loss of any
-    `survive` workers and fit into `max_storage`.
+    The fastest is the one with the smallest p95. Only options count that survive the loss of any
+    `survive` workers and need at most `max_storage`.
     """
     allowed = [o for o in options if o.survives >= survive and o.storage <= max_storage]
-    way_out = f"no option survives that with {max_storage:.0%} of the data at a worker: allow more"
-    require(len(allowed) > 0, "survive", survive, way_out)
+    require(
+        len(allowed) > 0,
+        f"No option survives the loss of any {survive} workers with at most {max_storage:.0%} of "
+        "the data at a worker. Ask it to survive fewer, or allow more storage.",
+    )
     key = "p95" if any(np.isfinite(option.p95) for option in allowed) else "median"
     fastest = min(getattr(option, key) for option in allowed)
-    way_out = "too many workers die for any option to get there: try larger redundancies"
-    require(bool(np.isfinite(fastest)), "redundancies", _tried(allowed), way_out)
+    tried = _listed(sorted({option.redundancy for option in allowed}))
+    require(
+        bool(np.isfinite(fastest)),
+        f"Too many workers die for any option to finish, with a redundancy of {tried}. Try a "
+        "larger redundancy.",
+    )
     good = [option for option in allowed if getattr(option, key) <= _NEARLY_AS_FAST * fastest]
     return min(good, key=lambda option: (option.workers, option.redundancy, getattr(option, key)))
 
 
-def _tried(options: Sequence[Option]) -> list[int]:
-    return sorted({option.redundancy for option in options})
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,9 +1,10 @@
-"""A plan in words: what is usual, what plain CMC would do, what is advised, its price, its risk."""
+"""A plan in words: the times it starts from, the wait without redundancy, the advice, its price."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from quorate.engines.latency import LatencyModel
 from quorate.errors import named_workers
 from quorate.planner.measured import Measured
 from quorate.planner.options import Option
@@ -12,7 +13,7 @@ _MINUTE, _HOUR = 60.0, 3600.0
 
 
 def duration(seconds: float) -> str:
-    """Seconds, minutes or hours."""
+    """A time in seconds, minutes or hours."""
     if np.isinf(seconds):
         return "never"
     if seconds < _MINUTE:
@@ -22,16 +23,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / _HOUR:.1f} h"
 
 
-def assumed(latency: str, slow: str | None, dead: str | None, n_shards: int) -> str:
-    """What was told of workers and blocks."""
-    others = [f"{slow} slower" if slow else "", f"{dead} dead" if dead else ""]
-    workers = " and ".join(filter(None, others))
-    told = f", workers {workers}" if workers else ""
-    return f"Assumed: {latency} seconds for one draw of one of {n_shards} shards{told}."
+def assumed(latency: str | LatencyModel, slow: str | None, dead: str | None, n_shards: int) -> str:
+    """The assumptions about workers and blocks, in a line."""
+    given = [f"{slow} slower" if slow else "", f"{dead} dead" if dead else ""]
+    workers = " and ".join(filter(None, given))
+    others = f", workers {workers}" if workers else ""
+    return f"Assumed: {latency} seconds for one draw of one of {n_shards} shards{others}."
 
 
 def seen(run: Measured) -> str:
-    """How workers and blocks of a run vary."""
+    """How workers and blocks of a run vary, in a line."""
     ratio = float(run.levels.max() / np.median(run.levels))
     slowest = f"the slowest worker takes {'at least ' * bool(run.silent)}{ratio:.2g} times as long"
     lost = np.flatnonzero(np.isfinite(run.deaths)).tolist()
@@ -45,7 +46,7 @@ def seen(run: Measured) -> str:
 def _tail(run: Measured) -> str:
     tail = run.tail
     if tail is None:
-        return "too few blocks to tell how heavy the tail of block times is"
+        return "there are too few blocks to tell how heavy the tail of block times is"
     if np.isinf(tail.index):
         return "block times have no tail at all"
     interval = f"{tail.index:.2g} (95 % interval {tail.low:.2g} to {tail.high:.2g})"
@@ -56,43 +57,45 @@ def _tail(run: Measured) -> str:
 def explained(
     first: str, options: Sequence[Option], choice: Option, n_draws: int, measured_at: int
 ) -> tuple[str, ...]:
-    """Five lines."""
+    """The plan in five lines, of which `first` is the first."""
     return (
         first,
-        _waiting(options, choice, n_draws),
+        _without_redundancy(options, choice, n_draws),
         _why(options, choice),
         _price(choice),
         _risk(choice, measured_at),
     )
 
 
-def _waiting(options: Sequence[Option], choice: Option, n_draws: int) -> str:
-    plain = [o for o in options if o.scheme == "cmc" and o.workers == choice.workers]
+def _without_redundancy(options: Sequence[Option], choice: Option, n_draws: int) -> str:
+    plain = [o for o in options if o.redundancy == 1 and o.workers == choice.workers]
     if not plain:
         return f"Asked for: {n_draws} draws."
-    (cmc,) = plain
-    if np.isinf(cmc.median):
-        return f"Waiting for everybody (cmc) never gets to {n_draws} draws: a worker is lost."
-    return f"Waiting for everybody (cmc) takes {_times(cmc)} to {n_draws} draws."
+    fastest = min(plain, key=_speed)
+    if np.isinf(fastest.median):
+        return f"Without redundancy, {fastest.title} never finishes {n_draws} draws: workers die."
+    return f"Without redundancy, {fastest.title} takes {_times(fastest)} to {n_draws} draws."
+
+
+def _speed(option: Option) -> tuple[float, float]:
+    return option.p95, option.median
 
 
 def _times(option: Option) -> str:
     if np.isinf(option.p95):
-        return f"{duration(option.median)} ({option.share_unfinished:.0%} of runs never get there)"
+        return f"{duration(option.median)} ({option.share_unfinished:.0%} of runs never finish)"
     return f"{duration(option.median)} (19 of 20 runs at most {duration(option.p95)})"
 
 
 def _why(options: Sequence[Option], choice: Option) -> str:
-    others = [o for o in options if o.scheme != choice.scheme and o.workers == choice.workers]
-    second = min(others, key=lambda o: (o.p95, o.median), default=None)
-    against = (
-        f"; the best of the other schemes, {second.scheme} with r = {second.redundancy}, "
-        f"{'never gets there' if np.isinf(second.median) else 'takes ' + _times(second)}"
-        if second is not None
-        else ""
-    )
+    others = [o for o in options if o.title != choice.title and o.workers == choice.workers]
+    second = min(others, key=_speed, default=None)
+    against = ""
+    if second is not None:
+        takes = "never finishes" if np.isinf(second.median) else f"takes {_times(second)}"
+        against = f"; the best other scheme, {second.title} with r = {second.redundancy}, {takes}"
     return (
-        f"Advised: {choice.scheme} with r = {choice.redundancy} on {choice.workers} workers takes "
+        f"Advised: {choice.title} with r = {choice.redundancy} on {choice.workers} workers takes "
         f"{_times(choice)}{against}."
     )
 

@@ -34,11 +34,11 @@ class Coordinator(Generic[S]):
     scheme
         Not yet used by another run.
     n_draws
-        Number of global draws to stop at; None to go on until the deadline.
+        Number of global draws to stop at; None to run until the deadline.
     queue_depth
-        Tasks that a worker has at a time. More than one hides the way to the worker and back.
+        Tasks that a worker has at a time. More than one hides the latency of messages.
     may_exclude
-        Whether to go on without shards that nobody alive holds.
+        Whether to continue without shards that no living worker holds.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Coordinator(Generic[S]):
         self._queue_depth = queue_depth
         self._may_exclude = may_exclude
         self._left_out: set[int] = set()  # shards
-        self._idle: set[int] = set()  # there is nothing for them to do, for now
+        self._idle: set[int] = set()  # workers with nothing to do for now
 
     def handle(self, event: Event) -> list[Command]:
         """Take one event in; return what is to be done. Never blocks, never looks at a clock."""
@@ -70,14 +70,14 @@ class Coordinator(Generic[S]):
         return [Stop(finished=self.n_draws is None)]
 
     def take_back(self, worker: int) -> list[Command]:
-        """Forget what a worker was doing: it will not come. Others may have to do it."""
+        """Forget what a worker was doing. Idle workers may take it over."""
         self.scheme.take_back(worker)
         self._idle.discard(worker)
         waiting, self._idle = self._idle, set()
         return [task for idle in sorted(waiting) for task in self._tasks(idle, 1)]
 
     def take_all_back(self) -> None:
-        """Forget what all workers were doing, after a replay: they are to join again."""
+        """Forget what all workers were doing, after a replay: they will join again."""
         for worker in range(self.scheme.allocation.n_workers):
             self.scheme.take_back(worker)
         self._idle.clear()
@@ -120,7 +120,7 @@ class Coordinator(Generic[S]):
         return tasks
 
     def _lost(self, worker: int) -> list[Command]:
-        """Stop if what was asked for is out of reach; an open-ended run takes what it can get."""
+        """Stop if the draws are out of reach; an open-ended run takes what it can get."""
         self.lost.add(worker)
         more = self.take_back(worker)
         alive = set(range(self.scheme.allocation.n_workers)) - self.lost

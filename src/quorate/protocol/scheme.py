@@ -53,21 +53,21 @@ class Processed(NamedTuple):
 class WorkerSide(Protocol):
     """What a scheme does at worker k, between drawing and sending.
 
-    It keeps nothing itself. What it has to remember is a state: arrays by name, which travel, so
-    that any other worker can go on from there. An array is never changed once it is in a state.
+    It keeps nothing itself. What it must remember is a state: arrays by name, which travel with
+    blocks, so that any other worker can continue. An array in a state is never changed.
     """
 
     def start(self, fits: Sequence[Fit | None]) -> Arrays:
         """The state before the first draw, for shards with these fits of warm-up."""
 
     def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
-        """What is done to the next draws of each shard on their own, (n_shards, n, d)."""
+        """Process the next draws of each shard on its own, (n_shards, n, d)."""
 
     def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
         """Payload and extras of a block, from the processed draws of the worker's shards."""
 
     def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
-        """What the payload of one draw of so many shards may look like."""
+        """Shapes that the payload of one draw of so many shards may have."""
 
 
 NOBODY: Mapping[int, str] = MappingProxyType({})

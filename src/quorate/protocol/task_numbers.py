@@ -1,4 +1,4 @@
-"""Numbering of what workers are asked for."""
+"""Numbers of the draws that workers are asked for."""
 
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.messages import Task
@@ -15,7 +15,7 @@ class BatchCounter:
         self._held = allocation.held
 
     def up_to(self, n_draws: int | None, worker: int, chain: int) -> Task | None:
-        """All batches of `worker` before `n_draws` that it was not asked for yet, if any."""
+        """All batches of `worker` before `n_draws` that it has not been asked for, if any."""
         n_assigned = self._n_assigned[worker]
         n_more = _OPEN_ENDED if n_draws is None else n_draws - n_assigned
         return self.more(n_more, worker, chain) if n_more > 0 else None
@@ -51,7 +51,7 @@ class DrawCounter:
         return Task(worker, (shard,), chain, first, n_more)
 
     def received(self, worker: int, shard: int, n: int) -> None:
-        """Note that `n` of them are there."""
+        """Note that `n` of them have arrived."""
         received = self._n_received[worker]
         received[shard] = received.get(shard, 0) + n
 

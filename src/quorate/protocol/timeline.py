@@ -1,4 +1,4 @@
-"""What happened when, as an engine saw it."""
+"""The timeline of a run: when blocks arrived, draws were released, and workers had trouble."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from quorate.protocol.messages import Block, Command, Keep, Note, Release, Stop
 
 @dataclass
 class Timeline:
-    """What happened when.
+    """When things happened, as an engine saw it.
 
     Attributes
     ----------
@@ -20,7 +20,7 @@ class Timeline:
     blocks
         The blocks themselves, if virtual time was asked to keep them.
     release_times
-        `release_times[l]` is T^(l+1), when global draw l was there.
+        `release_times[l]` is T^(l+1), when global draw l was complete.
     notes
         What happened to workers, and when.
     finished
@@ -37,11 +37,11 @@ class Timeline:
     finished: bool = False
 
     def released(self, time: float, n_global: int) -> None:
-        """Note that there are `n_global` global draws now."""
+        """Note that `n_global` global draws are complete now."""
         self.release_times += [time] * (n_global - len(self.release_times))
 
     def take(self, time: float, command: Command) -> None:
-        """Note what a command says of the run."""
+        """Note a command of the coordinator."""
         if isinstance(command, Keep):
             self.block_times.append(time)
             self.block_workers.append(command.block.task.worker)

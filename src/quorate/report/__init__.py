@@ -1,4 +1,7 @@
-"""One HTML file that tells all about a run: it needs no network, no script and no other file."""
+"""The report of a run: one HTML file that needs no network, no script and no other file.
+
+It is made from the run's journal and saved summary. It never loads the model or runs its code.
+"""
 
 from importlib import resources
 from pathlib import Path
@@ -7,26 +10,27 @@ from string import Template
 from quorate.errors import BadInputError
 from quorate.report import making_sections, posterior_sections, run_sections, verdict
 from quorate.report.evidence import Evidence, gathered
-from quorate.report.markup import Html, element, joined, text
 from quorate.report.svg import Pictures
+from quorate.results.html import Html, element, joined, text
 from quorate.run.history import History
 
 
 def report(folder: Path) -> str:
-    """The page for the run in `folder`, finished or not. Nothing of the run is executed."""
+    """The report of the run in `folder`, finished or not, as HTML."""
     with History(folder) as history:
         history.read()
         return _page(gathered(history, folder))
 
 
 def write_report(folder: Path, path: Path) -> None:
-    """The same in a file."""
+    """Write the report of the run in `folder` to the file `path`."""
     page = report(folder)
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
-        way_out = f"it cannot be written ({error.strerror})"
-        raise BadInputError("output", str(path), way_out) from None
+        raise BadInputError(
+            f"The report cannot be written to {path}: {error.strerror}. Choose another file."
+        ) from None
 
 
 def _page(evidence: Evidence) -> str:
@@ -42,14 +46,14 @@ def _page(evidence: Evidence) -> str:
 
 
 def _sections(evidence: Evidence, pictures: Pictures) -> Html:
-    """The answer first, then why to believe it, then how it came about."""
+    """The answer first, then why to believe it, then how it was made."""
     titled = {
         "Answer": posterior_sections.answer(evidence),
         "Verdict": verdict.section(evidence.verdict, str(evidence.folder)),
-        "Shards against the merge": posterior_sections.marginals(evidence, pictures),
-        "Forest": posterior_sections.intervals(evidence, pictures),
+        "Shards and merged draws": posterior_sections.marginals(evidence, pictures),
+        "Intervals": posterior_sections.intervals(evidence, pictures),
         "Workers": run_sections.timeline(evidence, pictures),
-        "Draws and errors against time": run_sections.progress(evidence, pictures),
+        "Draws and errors over time": run_sections.progress(evidence, pictures),
         "What waiting would have cost": run_sections.waiting(evidence, pictures),
         "Bandwidth": run_sections.bandwidth(evidence),
         "Configuration": making_sections.configuration(evidence),

@@ -1,4 +1,4 @@
-"""How to cite quorate, in the words of CITATION.cff."""
+"""How to cite quorate, as CITATION.cff says."""
 
 from importlib.metadata import version
 
@@ -9,7 +9,7 @@ _PAPER_AUTHORS = ("Hari Hara Suthan Chittoor", "Osvaldo Simeone")
 
 
 def references() -> list[str]:
-    """The software, and the paper whose schemes it runs."""
+    """References to the software and to the paper whose schemes it runs."""
     return [
         f"{_AUTHORS}. {_TITLE}. Version {version('quorate')}.",
         f"{', '.join(_PAPER_AUTHORS)}. {_PAPER}.",
@@ -17,7 +17,7 @@ def references() -> list[str]:
 
 
 def bibtex() -> str:
-    """The same for a bibliography."""
+    """The references in BibTeX."""
     return (
         f"@software{{quorate,\n  author = {{{{{_AUTHORS}}}}},\n  title = {{{_TITLE}}},\n"
         f"  version = {{{version('quorate')}}}\n}}\n"

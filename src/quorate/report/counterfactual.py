@@ -1,10 +1,10 @@
-"""How long plain CMC would have waited for each worker, in virtual time, by measured times.
+"""When plain CMC would have had the same draws, in virtual time, from measured times.
 
 Under CMC worker k draws from shard k alone, and a global draw waits for all workers. A block of n
 draws of m shards that took a worker t seconds stands for n draws of one shard in t/m seconds,
-warm-up included. Time for which a worker was away is lost under CMC too; time for which it had
-nothing to do is not. A worker whose blocks do not reach goes on with them from the second, over and
-over; one that did not come back never gets there.
+warm-up included. Time during which a worker was away is lost under CMC too; time during which it
+had nothing to do is not. A worker that sent too few blocks repeats them, from the second on. A
+worker that did not come back never has its draws.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ from quorate.run.history import Blocks, History
 
 @dataclass(frozen=True, eq=False)
 class Pace:
-    """One worker under CMC: `n_draws[i]` draws of its shard are there at `times[i]`."""
+    """One worker under CMC: at `times[i]` it has `n_draws[i]` draws of its shard.
+
+    `goes_on` says whether it would have sent more than it did.
+    """
 
     times: Array
     n_draws: IntArray
@@ -25,7 +28,7 @@ class Pace:
 
     @classmethod
     def of(cls, blocks: Blocks, goes_on: bool = True) -> "Pace":
-        """By the blocks of one worker."""
+        """The pace that the blocks of one worker show."""
         used = blocks.first_draws > 0  # warm-up comes once: CMC has one chain for each worker
         used[:1] = True
         seconds = blocks.outages + used * (blocks.ends - blocks.begins) / blocks.n_shards
@@ -33,7 +36,7 @@ class Pace:
         return cls(times[used], np.cumsum(blocks.n_draws[used]), goes_on)
 
     def when(self, n_draws: IntArray) -> Array:
-        """When there are `n_draws` draws, each of them at least 1; inf for never."""
+        """When the worker has `n_draws` draws, all at least 1; inf if it never does."""
         if not len(self.times):
             return np.full(len(n_draws), np.inf)
         had = int(self.n_draws[-1])
@@ -52,7 +55,7 @@ class Pace:
 
 
 def paces(history: History) -> list[Pace]:
-    """Of every worker."""
+    """The pace of every worker of a run."""
     blocks, gone = history.blocks(), history.gone()
     return [Pace.of(blocks.of(k), goes_on=k not in gone) for k in range(history.n_workers)]
 

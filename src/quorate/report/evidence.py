@@ -1,4 +1,4 @@
-"""All that a report is made of, read from the folder of a run."""
+"""Everything a report is made of, read from the folder of a run."""
 
 import json
 from dataclasses import dataclass
@@ -10,16 +10,19 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
-from quorate.numerics.ess import mean_ess
-from quorate.report.counterfactual import Pace, paces
-from quorate.results.densities import Densities
-from quorate.results.marginals import FEWEST, made_marginals, n_panels
-from quorate.results.result import DENSITIES, load_summary
-from quorate.results.summary import summary_row
+from quorate.report.counterfactual import Pace, cmc_releases, paces
+from quorate.results.marginals import FEWEST, Densities
+from quorate.results.result import DENSITIES, SUMMARY, VERDICT, load_summary
+from quorate.results.summary import INTERVAL, settling, summary_row
 from quorate.run.history import Blocks, History
 
-COLUMNS = {"mean": "mean", "sd": "sd", "3%": "3 %", "97%": "97 %", "ess": "ESS", "mcse": "MCSE"}
-_VERDICT = "verdict.json"
+COLUMNS = {
+    "mean": "mean",
+    "sd": "sd",
+    **{end: end.replace("%", " %") for end in INTERVAL},
+    "ess": "ESS",
+    "mcse": "MCSE",
+}
 _MOST_POINTS = 200
 
 Rows = dict[str, dict[str, float]]
@@ -27,20 +30,20 @@ Rows = dict[str, dict[str, float]]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A run as it lies on disk.
+    """A run as its folder holds it.
 
     Parameters
     ----------
     folder
-        Where it lies.
+        Folder of the run.
     history
-        Its journal, read through.
+        Its journal, read to the end.
     saved
-        The summary that the run wrote at its end, on the natural scale; None if it has none.
+        The summary that the run wrote at its end, on the natural scale; None if there is none.
     verdict
-        What `quorate check` wrote, as it is; None if nobody checked; a string if it is unreadable.
+        What `quorate check` wrote; None if the run was not checked; a string if it is unreadable.
     saved_densities
-        Those of the saved summary's scalars; None if there are none.
+        Densities of the scalars of the saved summary; None if there are none.
     """
 
     folder: Path
@@ -51,17 +54,17 @@ class Evidence:
 
     @cached_property
     def rows(self) -> Rows:
-        """What is told of each parameter: as saved, or else of the unconstrained draws."""
-        return self.saved if self.saved is not None else self.unconstrained_rows
+        """Rows of the table: as saved, or else those of the unconstrained draws."""
+        if self.saved is not None:
+            return self.saved
+        columns = zip(self._columns, self.ess, strict=False)
+        return {name: summary_row(values, float(ess)) for (name, values), ess in columns}
 
     @cached_property
-    def unconstrained_rows(self) -> Rows:
-        """The same for the coordinates in which draws are merged."""
-        draws = self.merged
-        if len(draws) < FEWEST:
-            return {}
-        columns = zip(self.history.names, draws.T, strict=True)
-        return {name: summary_row(column) for name, column in columns}
+    def _columns(self) -> list[tuple[str, Array]]:
+        """Unconstrained draws by coordinate; none if there are too few."""
+        columns = zip(self.history.names, self.merged.T, strict=True)
+        return list(columns) if len(self.merged) >= FEWEST else []
 
     @cached_property
     def merged(self) -> Array:
@@ -69,77 +72,79 @@ class Evidence:
         return self.history.global_draws()
 
     @cached_property
-    def shards(self) -> list[Array]:
-        """Draws of each shard, unconstrained."""
-        return self.history.shard_draws()
+    def ess(self) -> Array:
+        """Effective sample size of each coordinate; NaN if it is unknown."""
+        if not len(self.merged):
+            return np.full(self.history.dim, np.nan)
+        return self.history.view.ess()
 
     @cached_property
     def densities(self) -> Densities:
-        """What is shown of each parameter: as saved, or else of the unconstrained draws."""
+        """Densities of the parameters: as saved, or else those of the unconstrained draws."""
         if self.saved_densities is not None:
             return self.saved_densities
-        history = self.history
-        left = [shard for shard in range(history.n_workers) if shard not in history.excluded]
-        shards = left if history.sends_draws else []
-        columns = zip(history.names, self.merged.T, strict=True)
-        scalars = list(columns) if len(self.merged) >= FEWEST else []
-        shown = scalars[: n_panels(len(shards))]
-        by_name = (dict(zip(history.names, self.shards[s].T, strict=True)) for s in shards)
-        made = made_marginals(shown, by_name)
-        return Densities(made, shards, len(scalars) - len(shown)).thinned()
+        names = self.history.names
+
+        def named(draws: Array) -> dict[str, Array]:
+            return dict(zip(names, draws.T, strict=True))
+
+        return Densities.of(self._columns, self.history.shard_draws(), named).thinned()
 
     @cached_property
     def blocks(self) -> Blocks:
-        """All of them."""
+        """All blocks."""
         return self.history.blocks()
 
     @cached_property
     def paces(self) -> list[Pace]:
-        """Workers under CMC."""
+        """How fast each worker would have been under CMC."""
         return paces(self.history)
 
     @cached_property
     def counts(self) -> IntArray:
-        """Numbers of global draws from 1 to all of them, few enough to draw a line through."""
+        """Numbers of global draws from 1 to all of them, few enough for a line in a picture."""
         n = self.history.n_global
         return np.unique(np.linspace(1, max(n, 1), _MOST_POINTS).round().astype(np.int64))
 
-    def release_times(self, counts: IntArray) -> Array:
-        """When there were so many global draws."""
+    @cached_property
+    def release_times(self) -> Array:
+        """When `counts` global draws were complete."""
         times, n_global = self.blocks.releases
-        return times[np.searchsorted(n_global, counts)]
+        return times[np.searchsorted(n_global, self.counts)]
 
-    def errors(self, counts: IntArray) -> tuple[Array, Array]:
-        """How far the mean of the first draws may be off, and how far it is from that of all.
+    @cached_property
+    def cmc_times(self) -> Array:
+        """When `counts` global draws would have been complete under CMC; inf for never."""
+        return cmc_releases(self.paces, self.counts)
 
-        Both in posterior standard deviations, as a root mean square over coordinates: by the
-        effective number of all draws, spread evenly over them; and as it was.
+    def errors(self) -> tuple[Array, Array]:
+        """Expected error of the mean of the first draws, and its distance from the mean of all.
+
+        Both are in posterior standard deviations, as a root mean square over coordinates. The
+        expected error is that of the effective sample size of all draws, spread evenly over them.
         """
-        draws = self.merged
-        scale = draws.std(axis=0)
-        moving = scale > 0
-        draws, scale = draws[:, moving], scale[moving]
-        upto = np.clip(counts * len(draws) // counts[-1], 1, len(draws))
-        ess = mean_ess(draws[None])
-        expected = np.sqrt(np.mean(len(draws) / ess) / upto)
-        means = np.cumsum(draws, axis=0)[upto - 1] / upto[:, None]
-        seen = np.sqrt(np.mean(((means - draws.mean(axis=0)) / scale) ** 2, axis=1))
+        view, scale = self.history.view, self.merged.std(axis=0)
+        moving = (scale > 0) & np.isfinite(self.ess)
+        shares = self.counts / self.counts[-1]
+        expected = np.sqrt(np.mean(1 / self.ess[moving]) / shares)
+        gaps = settling(self.merged, view.weights(), view.shard_draws(), shares)
+        seen = np.sqrt(np.mean((gaps[:, moving] / scale[moving]) ** 2, axis=1))
         return np.asarray(expected), np.asarray(seen)
 
 
 def gathered(history: History, folder: Path) -> Evidence:
-    """All that is known of a run whose history has been read.
+    """The evidence about a run whose history has been read.
 
-    A summary counts only if the run has ended: one under way may have one of an earlier sitting.
+    A summary counts only if the run has ended: during a run it may be that of an earlier sitting.
     """
-    there = (folder / "summary.json").is_file() and history.stopped is not None
+    there = (folder / SUMMARY).is_file() and history.stopped is not None
     saved = _saved(folder) if there else None
     densities = _densities(folder / DENSITIES) if saved else None
-    return Evidence(folder, history, saved or None, _verdict(folder / _VERDICT), densities)
+    return Evidence(folder, history, saved or None, _verdict(folder / VERDICT), densities)
 
 
 def _saved(folder: Path) -> Rows:
-    """The summary, if it is one that a run writes."""
+    """The saved summary; an error if the file holds anything else."""
     rows: Rows = {}
     try:
         rows = load_summary(folder)
@@ -147,8 +152,7 @@ def _saved(folder: Path) -> Rows:
         are_numbers = all(isinstance(value, int | float) for value in numbers)
     except (ValueError, TypeError, KeyError, AttributeError):
         are_numbers = False
-    way_out = "it is not one that a run writes: remove the file"
-    require(are_numbers, "summary", str(folder / "summary.json"), way_out)
+    require(are_numbers, _unreadable(folder / SUMMARY))
     return rows
 
 
@@ -158,8 +162,11 @@ def _densities(path: Path) -> Densities | None:
     try:
         return Densities.load(path)
     except ValueError:
-        way_out = "they are not what a run writes: remove the file"
-        raise BadInputError("densities", str(path), way_out) from None
+        raise BadInputError(_unreadable(path)) from None
+
+
+def _unreadable(path: Path) -> str:
+    return f"{path} is not a file that a run writes. Remove it."
 
 
 def _verdict(path: Path) -> dict[str, Any] | str | None:

@@ -1,39 +1,41 @@
-"""What a report says of how the run was made, and how to cite it."""
+"""Sections of a report about how the run was made, and how to cite it."""
 
 from importlib.metadata import version
 
+from quorate.journal import Finished, Resumed, Started
 from quorate.report import citing
 from quorate.report.evidence import Evidence
-from quorate.report.markup import Html, bullet_list, code, element, joined
+from quorate.results.html import Html, bullet_list, code, element, joined
+from quorate.run.settings import described
 
 
 def configuration(evidence: Evidence) -> Html:
-    """All that was asked for."""
+    """The settings of the run."""
     history = evidence.history
     kept = history.configuration
-    rows = list(map(int, kept.get("rows", [])))
-    about: dict[str, object] = {
+    about = {
         "folder": evidence.folder,
-        "sampler": kept.get("sampler", "unknown"),
+        **described(history.settings.as_json()),
+        "sampler": kept["settings"]["sampler"],
         "unconstrained dimensions": history.dim,
-        **{name: value for name, value in vars(history.settings).items() if value is not None},
     }
+    rows = list(map(int, kept.get("rows", [])))
     if rows:
         about["rows"] = f"{sum(rows):,}, {min(rows):,} to {max(rows):,} in a shard"
     for event in history.events:
-        if event.what != "prior" and "date" in event.details:
-            about[f"{event.what} at"] = event.details["date"]
+        if isinstance(event, Started | Resumed | Finished):
+            about[f"{event.word} at"] = event.date.replace("T", " ").replace("+00:00", " UTC")
     return _pairs({name.replace("_", " "): value for name, value in about.items()})
 
 
 def versions(evidence: Evidence) -> Html:
-    """Of what made the draws, and of what made this."""
+    """Versions of the software that made the draws, and of the software that wrote the report."""
     kept = evidence.history.configuration.get("versions", {})
     return _pairs({**kept, "this report": f"quorate {version('quorate')}"})
 
 
 def how_to_cite() -> Html:
-    """In words and for a bibliography."""
+    """References in words and in BibTeX."""
     return joined([bullet_list(citing.references()), element("pre", Html(citing.bibtex()))])
 
 

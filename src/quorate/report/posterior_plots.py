@@ -1,4 +1,4 @@
-"""Pictures of the posterior: densities of shards and of the merge, and a forest of intervals."""
+"""Pictures of the posterior: densities of shards and of merged draws, and intervals."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from quorate.report.evidence import Rows
-from quorate.report.markup import shortened
 from quorate.report.svg import ACCENT, FAINT, INK, MUTED, bare, canvas, drawing, shard_colour
+from quorate.results.html import shortened
 from quorate.results.marginals import Marginal
+from quorate.results.summary import INTERVAL
 
-_ALIKE = 30.0  # times as large: intervals that can still share an axis
+_ALIKE = 30.0  # ratio of magnitudes up to which intervals share an axis
 _MOST_AXES = 4
 _ROW_HEIGHT = 21.0
 
 
 def marginal(shown: Marginal, shards: Sequence[int]) -> Figure:
-    """The density of one scalar: of each shard in its colour, of the merge in ink."""
+    """The densities of one scalar: each shard in its colour, the merged draws in ink."""
     with drawing():
         figure = canvas(250, 130)
         axes = figure.add_subplot()
@@ -31,7 +32,7 @@ def marginal(shown: Marginal, shards: Sequence[int]) -> Figure:
 
 
 def forest(rows: Rows) -> Figure:
-    """Means and 94 % intervals; those of another magnitude have an axis of their own."""
+    """Means and 94 % intervals; intervals of other magnitudes have their own axis."""
     groups = _alike(rows)
     with drawing():
         height = _ROW_HEIGHT * len(rows) + 48 * len(groups)
@@ -45,11 +46,11 @@ def forest(rows: Rows) -> Figure:
 
 def _intervals(axes: Axes, rows: list[dict[str, float]], names: list[str]) -> None:
     places = np.arange(len(rows))
-    means, lows, highs = (np.array([row[key] for row in rows]) for key in ("mean", "3%", "97%"))
+    means, lows, highs = (np.array([row[key] for row in rows]) for key in ("mean", *INTERVAL))
     axes.axvline(0.0, color=FAINT, linewidth=1.0)
     axes.hlines(places, lows, highs, color=ACCENT, linewidth=2.0)
     axes.plot(means, places, "o", color=INK, markersize=3.5)
-    if lows.min() > 0 or highs.max() < 0:  # zero is far away: do not go there for it
+    if lows.min() > 0 or highs.max() < 0:  # leave zero out if no interval includes it
         axes.set_xlim(_widened(lows.min(), highs.max()))
     axes.set_yticks(places, [shortened(name, 24) for name in names], parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -64,8 +65,8 @@ def _widened(low: float, high: float) -> tuple[float, float]:
 
 
 def _alike(rows: Rows) -> list[list[str]]:
-    """Names of rows of about the same magnitude, the largest first."""
-    sizes = {name: max(abs(row["3%"]), abs(row["97%"])) for name, row in rows.items()}
+    """Names of rows in groups of about the same magnitude, the largest first."""
+    sizes = {name: max(abs(row[end]) for end in INTERVAL) for name, row in rows.items()}
     largest, axis_of = np.inf, {}
     n_axes = 0
     for name in sorted(sizes, key=sizes.__getitem__, reverse=True):

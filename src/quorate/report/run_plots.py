@@ -1,4 +1,4 @@
-"""Pictures of the run: lanes of its workers, draws and errors against time, waiting under CMC."""
+"""Pictures of the run: lanes of its workers, draws and errors over time, waiting under CMC."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -7,44 +7,50 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from quorate._types import Array
-from quorate.report.counterfactual import cmc_releases
+from quorate.journal import Excluded, Resumed, WorkerEvent
+from quorate.protocol.messages import Happening
 from quorate.report.evidence import Evidence
 from quorate.report.svg import ACCENT, BAD, FAINT, INK, MUTED, PAPER, canvas, drawing, shard_colour
-from quorate.run.history import FAULTS, Blocks, History
+from quorate.run.history import Blocks, History
 
-_COLUMNS = 1400  # pixels of the lanes: however many blocks there are, the picture stays small
-_LANE, _GAP = 10, 2  # pixels of a lane, and of what is between two
-_PIXELS_TO_TELL = 4  # of a block, for it to be told from the next
+_COLUMNS = 1400  # pixels of the lanes, for any number of blocks
+_LANE, _GAP = 10, 2  # pixels of a lane, and between two lanes
+_WIDE = 4  # pixels of a typical block, from which on neighbours have two shades
 _MOST_MARKS = 400
-_MARKS = {"retired": ("s", BAD, 1.2), "restarted": (">", INK, 1.2)}
-_LINES = {"resumed": ("--", MUTED, 1.0), "excluded": (":", BAD, 1.6)}
+_FAULT = ("x", BAD, 2.2)
+_MARKS = {
+    Happening.RESTARTED: (">", INK, 1.2),
+    Happening.RETIRED: ("s", BAD, 1.2),
+    Happening.QUARANTINED: ("D", BAD, 1.2),
+}
+_LINES = {Resumed: ("--", MUTED, 1.0), Excluded: (":", BAD, 1.6)}
 _STRAGGLER = 1.5  # times the median
 
 
 def lanes(blocks: Blocks, n_workers: int, seconds: float) -> Array:
     """An image with one lane for each worker, shape (n_workers * 12, 1400, 4).
 
-    Blocks have the colours of their shards, one above the other, and are dark and light in turn.
+    A block has the colours of its shards, one above the other. Neighbours have two shades.
     """
     shades = np.array([to_rgb(shard_colour(shard)) for shard in range(n_workers)])
     image = np.zeros((n_workers, _LANE + _GAP, _COLUMNS, 4))
     scale = _COLUMNS / seconds if seconds else 0.0
     starts = (blocks.begins * scale).astype(int)
     stops = np.maximum((blocks.ends * scale).round().astype(int), starts + 1)
-    told_apart = len(blocks) > 0 and np.median(stops - starts) >= _PIXELS_TO_TELL
+    are_wide = len(blocks) > 0 and np.median(stops - starts) >= _WIDE
     turns = [0] * n_workers
     for i in range(len(blocks)):
         worker, shards = blocks.workers[i], np.array(blocks.cells[blocks.cell[i]])
         stripe = shards[np.arange(_LANE) * len(shards) // _LANE]
         place = image[worker, _GAP // 2 : -_GAP // 2, starts[i] : stops[i]]
         place[..., :3] = shades[stripe][:, None]
-        place[..., 3] = 0.7 if told_apart and turns[worker] % 2 else 1.0
+        place[..., 3] = 0.7 if are_wide and turns[worker] % 2 else 1.0
         turns[worker] += 1
     return image.reshape(-1, _COLUMNS, 4)
 
 
 def timeline(history: History, blocks: Blocks) -> Figure:
-    """The lanes, and what happened to workers."""
+    """The lanes, with marks for what happened to workers."""
     n, seconds = history.n_workers, max(history.seconds, 1e-9)
     lane = 24.0 if n <= 12 else max(14.0, 24.0 * 12 / n) if n <= 40 else max(3.0, 560 / n)
     with drawing():
@@ -52,7 +58,7 @@ def timeline(history: History, blocks: Blocks) -> Figure:
         axes = figure.add_subplot()
         image = (lanes(blocks, n, seconds) * 255).round().astype(np.uint8)
         extent = (0.0, seconds, n - 0.5, -0.5)
-        axes.imshow(image, extent=extent, aspect="auto", interpolation="none")
+        axes.imshow(image, extent=extent, aspect="auto", interpolation="none", zorder=1)
         for worker, start, stop in _lives(history):
             axes.hlines(worker, start, stop, color=FAINT, linewidth=1.0, zorder=0.5)
         _marks(axes, history)
@@ -67,50 +73,45 @@ def timeline(history: History, blocks: Blocks) -> Figure:
 
 
 def _lives(history: History) -> list[tuple[int, float, float]]:
-    """Workers, and from when to when they were there; longer than their blocks tell."""
+    """Workers, and from when to when they were alive, with or without blocks."""
     since = dict.fromkeys(range(history.n_workers), 0.0)
     lives = []
     for event in history.events:
-        worker = event.worker
-        if worker is not None and event.what in FAULTS and worker in since:
-            lives.append((worker, since.pop(worker), event.time))
-        elif worker is not None and event.what == "restarted":
-            since.setdefault(worker, event.time)
-        elif event.what == "resumed":
+        if isinstance(event, Resumed):
             since |= {k: event.time for k in range(history.n_workers) if k not in since}
+        elif isinstance(event, WorkerEvent) and not event.takes_away:
+            since.setdefault(event.worker, event.time)
+        elif isinstance(event, WorkerEvent) and event.worker in since:
+            lives.append((event.worker, since.pop(event.worker), event.time))
     return lives + [(worker, start, history.seconds) for worker, start in since.items()]
 
 
 def _marks(axes: Axes, history: History) -> None:
-    shown = [event for event in history.events if event.what != "started"][:_MOST_MARKS]
-    for event in shown:
-        if event.worker is None:
-            if event.what in _LINES:
-                style, colour, width = _LINES[event.what]
-                axes.axvline(event.time, color=colour, linewidth=width, linestyle=style)
-            continue
-        if event.what in _MARKS or event.what in FAULTS:
-            marker, colour, width = _MARKS.get(event.what, ("x", BAD, 2.2))
+    for event in history.events[:_MOST_MARKS]:
+        if isinstance(event, Resumed | Excluded):
+            style, colour, width = _LINES[type(event)]
+            axes.axvline(event.time, color=colour, linewidth=width, linestyle=style)
+        elif isinstance(event, WorkerEvent):
+            marker, colour, width = _MARKS.get(event.what, _FAULT)
             axes.plot(
                 [event.time], [event.worker], marker, color=colour, markeredgewidth=width,
                 markerfacecolor="none", markersize=8, clip_on=False, zorder=3,
             )  # fmt: skip
 
 
-def draws_against_time(evidence: Evidence) -> Figure:
+def draws_over_time(evidence: Evidence) -> Figure:
     """L(t), and what it would have been under CMC."""
-    counts = evidence.counts
-    times = evidence.release_times(counts)
-    cmc = cmc_releases(evidence.paces, counts)
+    counts, times, cmc = evidence.counts, evidence.release_times, evidence.cmc_times
     there = np.isfinite(cmc)
     with drawing():
         figure = canvas(440, 290)
         axes = figure.add_subplot()
         axes.step(times, counts, where="post", color=ACCENT, linewidth=1.8, label="this run")
-        axes.step(
-            cmc[there], counts[there], "--", where="post", color=MUTED, linewidth=1.3,
-            label="plain CMC, by the same times",
-        )  # fmt: skip
+        if there.any():
+            axes.step(
+                cmc[there], counts[there], "--", where="post", color=MUTED, linewidth=1.3,
+                label="plain CMC, same block times",
+            )  # fmt: skip
         axes.set(xlabel="seconds", ylabel="global draws, L(t)")
         axes.set_xlim(0, _reach(times[-1], cmc[there]))
         axes.set_ylim(bottom=0)
@@ -119,23 +120,20 @@ def draws_against_time(evidence: Evidence) -> Figure:
 
 
 def _reach(end: float, others: Array) -> float:
-    """As far as the others go, but not so far that nothing is seen of what there was."""
+    """The end of an axis that shows the others, up to four times as long as this run."""
     return float(min(max(end, others.max(initial=0.0)), 4 * end) * 1.03)
 
 
-def errors_against_time(evidence: Evidence) -> Figure:
-    """How far the means may be off, as draws come in."""
-    counts = evidence.counts
-    times = evidence.release_times(counts)
-    expected, seen = evidence.errors(counts)
+def errors_over_time(evidence: Evidence) -> Figure:
+    """Errors of the means as draws come in."""
+    times = evidence.release_times
+    expected, seen = evidence.errors()
     with drawing():
         figure = canvas(440, 290)
         axes = figure.add_subplot()
-        axes.plot(
-            times, expected, color=ACCENT, linewidth=1.8, label="expected, by effective draws"
-        )
-        axes.plot(times[:-1], seen[:-1], color=MUTED, linewidth=1.0, label="distance from the last")
-        axes.set(xlabel="seconds", ylabel="error of the means, in sds", yscale="log")
+        axes.plot(times, expected, color=ACCENT, linewidth=1.8, label="expected from the ESS")
+        axes.plot(times[:-1], seen[:-1], color=MUTED, linewidth=1.0, label="distance from the end")
+        axes.set(xlabel="seconds", ylabel="error of the means (sds)", yscale="log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
         low = min(expected.min() / 3, np.quantile(seen[:-1], 0.1) if len(seen) > 1 else 1.0)
@@ -148,7 +146,7 @@ def errors_against_time(evidence: Evidence) -> Figure:
 def waiting(times: Array, seconds: float, reasons: list[str]) -> Figure:
     """When each worker would have had its draws under CMC, and when this run had them.
 
-    `reasons[k]` is said of a worker that would never have had them.
+    `reasons[k]` is why a worker would never have had them.
     """
     n = len(times)
     finite = times[np.isfinite(times)]

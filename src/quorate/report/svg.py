@@ -1,4 +1,4 @@
-"""Figures of matplotlib as SVG that is part of a page and takes on its colours."""
+"""Figures of matplotlib as SVG inside a page, in the colours of its style sheet."""
 
 import io
 import re
@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 from matplotlib import rc_context
@@ -14,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from quorate.report.markup import Html, bullet_list, element, joined, note, text
+from quorate.results.html import Html, bullet_list, element, joined, note, plain
 
-# Stand-ins, each for a colour that style.css gives in light and in dark.
+# Each stands for a colour that style.css defines for light and for dark pages.
 INK, MUTED, FAINT = "#010203", "#010204", "#010205"
 ACCENT, BAD, PAPER = "#010206", "#010207", "#010208"
 _COLOURS = {
@@ -48,32 +49,26 @@ _LUMINANCE = np.array([0.2126, 0.7152, 0.0722])  # of red, green and blue light
 _BRIGHT = 0.27
 _MOST_NAMED = 24  # shards in a legend
 _PIXELS_PER_INCH = 96.0
-_TAG = re.compile(r"<[^>]*>")
-_FIRST_LINES = re.compile(r"^.*?<svg[^>]*?viewBox=\"([^\"]*)\"[^>]*>", re.DOTALL)
-_METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
-_STYLE_SHEET = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
 _LONG_NUMBER = re.compile(r"(\d\.\d\d)\d+")
-_FONT = re.compile(r" font-family: [^;\"]*;?")
-_SPACES, _BETWEEN_TAGS = re.compile(r"\s+"), re.compile(r">\s+<")
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """What is drawn inside is drawn for the page."""
+    """Draw in the style of the page."""
     with rc_context(_STYLE), warnings.catch_warnings():
-        # Browsers have the letters that matplotlib's own font lacks.
+        # Browsers have the characters that matplotlib's own font lacks.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
         yield
 
 
 def canvas(width: float, height: float) -> Figure:
-    """A figure of so many pixels, as wide as that at most."""
+    """A figure of this size in pixels; a narrow page shrinks it."""
     size = width / _PIXELS_PER_INCH, height / _PIXELS_PER_INCH
     return Figure(figsize=size, layout="constrained")
 
 
 def shard_colour(shard: int) -> str:
-    """A colour for every shard, all as bright as each other: they show on white and on black."""
+    """A colour for every shard, all of the same brightness: visible on white and on black."""
     hue = (0.58 + shard * _GOLDEN) % 1.0
     wheel = np.clip(np.abs((hue * 6 + np.array([0.0, 4.0, 2.0])) % 6 - 3) - 1, 0, 1)
     brightness = _LUMINANCE @ wheel
@@ -83,9 +78,9 @@ def shard_colour(shard: int) -> str:
 
 
 def legend(shards: Sequence[int], excluded: Collection[int] = ()) -> Html:
-    """The colours of the shards; those that were left out are named so."""
+    """The colours of the shards; excluded ones are marked."""
     if len(shards) > _MOST_NAMED:
-        return note("Every shard has its colour; there are too many to name.")
+        return note("Every shard has its own colour; there are too many to list.")
     items = []
     for shard in shards:
         style = f"background:{shard_colour(shard)}"
@@ -95,35 +90,40 @@ def legend(shards: Sequence[int], excluded: Collection[int] = ()) -> Html:
 
 
 class Pictures:
-    """Makes figures into markup; ids of one page never meet."""
+    """Turns figures into markup, with ids that are unique on the page."""
 
     def __init__(self) -> None:
         self._numbers = count()
 
     def svg(self, figure: Figure, label: str, class_: str = "") -> Html:
-        """The figure; `label` is read to those who do not see it."""
+        """The figure as an `svg` element; screen readers read `label`."""
         file = io.StringIO()
         salt: Any = {"svg.hashsalt": f"quorate-{next(self._numbers)}"}
         with drawing(), rc_context(salt):
             figure.savefig(file, format="svg", transparent=True, metadata=_NO_METADATA)
-        source = _STYLE_SHEET.sub("", _METADATA.sub("", file.getvalue()))
-        found = _FIRST_LINES.match(source)
-        assert found is not None
-        width = figure.get_figwidth() * _PIXELS_PER_INCH
-        opening = (
-            f'<svg viewBox="{found[1]}" width="{width:.0f}" role="img" class="{class_}" '
-            f'aria-label="{text(label)}">'
-        )
-        drawn = _TAG.sub(_for_the_page, source[found.end() :])
-        return Html(opening + _BETWEEN_TAGS.sub("><", drawn).strip())
+        root = ElementTree.fromstring(file.getvalue())  # noqa: S314 (matplotlib wrote it just now)
+        for parent in root.iter():
+            for child in list(parent):
+                if _is_needless(child):
+                    parent.remove(child)
+        for part in root.iter():
+            _fit(part)
+        root.attrib = {
+            "viewBox": root.attrib["viewBox"],
+            "width": f"{figure.get_figwidth() * _PIXELS_PER_INCH:.0f}",
+            "role": "img",
+            "class": class_,
+            "aria-label": plain(label),
+        }
+        return Html(ElementTree.tostring(root, encoding="unicode"))
 
     def figure(self, figure: Figure, label: str, caption: object, class_: str = "") -> Html:
-        """The same with words below."""
+        """The figure with a caption below."""
         return element("figure", self.svg(figure, label, class_), element("figcaption", caption))
 
 
 def bare(axes: Axes) -> None:
-    """Leave out all but the line at the bottom."""
+    """Leave out everything but the line at the bottom."""
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
 
@@ -131,16 +131,35 @@ def bare(axes: Axes) -> None:
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def _for_the_page(found: re.Match[str]) -> str:
-    """A tag without what would clash; text, which lies between tags, is not touched."""
-    tag = found[0]
-    if tag.startswith("<!--"):
-        return ""
-    if tag.startswith("<g id="):
-        return "" if tag.endswith("/>") else "<g>"
-    for colour, name in _COLOURS.items():
-        tag = tag.replace(colour, f"var(--{name})")
-    if "base64" in tag:
-        return tag
-    shortened = tag if "scale" in tag else _LONG_NUMBER.sub(r"\1", tag)
-    return _SPACES.sub(" ", _FONT.sub("", shortened))
+def _is_needless(part: ElementTree.Element) -> bool:
+    """Whether the page is better off without a part: metadata, style sheets, empty groups."""
+    kind = _local(part.tag)
+    holds_style = kind == "defs" and any(_local(child.tag) == "style" for child in part)
+    return kind == "metadata" or holds_style or (kind == "g" and not len(part))
+
+
+def _fit(part: ElementTree.Element) -> None:
+    """Fit a part into the page: no namespaces and names of groups, few digits, colours of ours."""
+    part.tag = _local(part.tag)
+    if part.tag == "g":
+        part.attrib.pop("id", None)
+    part.attrib = {_local(name): _fitted(_local(name), v) for name, v in part.attrib.items()}
+    part.tail = None
+    if part.tag != "text":
+        part.text = None
+
+
+def _fitted(name: str, value: str) -> str:
+    if name == "href":
+        return "".join(value.split())
+    if name == "style":
+        entries = (entry.strip() for entry in value.split(";"))
+        value = "; ".join(e for e in entries if e and not e.startswith("font-family"))
+        for colour, variable in _COLOURS.items():
+            value = value.replace(colour, f"var(--{variable})")
+    return value if "scale" in value else _LONG_NUMBER.sub(r"\1", " ".join(value.split()))
+
+
+def _local(name: str) -> str:
+    """A name without its namespace."""
+    return name.rpartition("}")[2]

@@ -1,9 +1,19 @@
-"""The verdict on the merge, if somebody has asked for one."""
+"""Section of a report about the verdict of the check."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from quorate.report.markup import Html, bullet_list, code, element, joined, note, number, table
+from quorate.results.html import (
+    Html,
+    bullet_list,
+    code,
+    element,
+    joined,
+    note,
+    number,
+    scrolling,
+    table,
+)
 
 _CLASSES = {"good": "good", "usable": "usable", "do not trust": "bad"}
 _SHOWN = 100  # parameters
@@ -11,18 +21,19 @@ _NAMES = {"ess": "ESS", "r_hat": "R-hat", "p_value": "p-value"}
 
 
 def section(verdict: dict[str, Any] | str | None, folder: str) -> Html:
-    """What it says and what to do; or how to get one."""
+    """The verdict and its advice; or how to get one."""
     if verdict is None:
-        return note("Not checked: run ", code(f"quorate check {folder}"), ".")
+        return note("The draws were not checked. Run ", code(f"quorate check {folder}"), ".")
     if isinstance(verdict, str):
-        return note("The verdict cannot be read (", verdict, "): run quorate check again.")
+        return note("The verdict cannot be read: ", verdict, ". Run quorate check again.")
     word = str(verdict.get("verdict", "unknown"))
     badge = element("strong", word, class_=f"badge {_CLASSES.get(word, 'usable')}")
     facts = []
     if verdict.get("k_hat") is not None:
         facts.append(f"Pareto k̂ {number(verdict['k_hat'], 2)}")
     if verdict.get("importance_ess") is not None:
-        facts.append(f"{number(verdict['importance_ess'], 3)} effective draws by importance")
+        ess = number(verdict["importance_ess"], 3)
+        facts.append(f"effective sample size of the importance weights {ess}")
     first = element("p", badge, " ", "; ".join(facts))
     advice = verdict.get("advice")
     return joined(
@@ -36,21 +47,20 @@ def section(verdict: dict[str, Any] | str | None, folder: str) -> Html:
 
 
 def _corrected(raw: object, corrected: object) -> Html:
-    """Both ways of merging side by side."""
+    """Summaries of the merged draws and of the corrected ones, side by side."""
     if not isinstance(raw, Mapping) or not isinstance(corrected, Mapping):
         return Html()
     shared = [name for name in raw if name in corrected][:_SHOWN]
     measures = list(dict.fromkeys(key for name in shared for key in _fields(raw[name])))
-    head = ["parameter", *(f"{m}, {kind}" for m in measures for kind in ("raw", "corrected"))]
+    head = ["parameter", *(f"{m}, {kind}" for m in measures for kind in ("merged", "corrected"))]
     rows = [
         [name, *(_value(_fields(f[name]).get(m, "")) for m in measures for f in (raw, corrected))]
         for name in shared
     ]
     if not rows:
         return Html()
-    return element(
-        "details", element("summary", "Raw and corrected, side by side"), table(head, rows)
-    )
+    summary = element("summary", "Merged and corrected draws, side by side")
+    return element("details", summary, scrolling(table(head, rows)))
 
 
 def _shards(shards: object) -> Html:
@@ -64,9 +74,8 @@ def _shards(shards: object) -> Html:
         [f"shard {shard.get('shard', i)}", *(_value(shard.get(c, "")) for c in columns)]
         for i, shard in enumerate(shards)
     ]
-    return joined(
-        [element("h3", "Shards"), table(["", *(_NAMES.get(c, c) for c in columns)], rows)]
-    )
+    grid = table(["", *(_NAMES.get(c, c) for c in columns)], rows)
+    return joined([element("h3", "Shards"), scrolling(grid)])
 
 
 def _sentence(words: str) -> str:
@@ -78,9 +87,11 @@ def _fields(row: object) -> Mapping[str, Any]:
 
 
 def _value(value: object) -> str:
-    """One cell, whatever is in it."""
+    """A value of JSON as the text of a cell."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_value(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_value, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "" if value is None else number(value, 3)

@@ -1,13 +1,13 @@
-"""Draws as ArviZ wants them: labelled arrays, in groups."""
+"""Draws in ArviZ's form: labelled arrays, in groups."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from quorate._extras import load
 from quorate._types import Array
 from quorate.protocol.timeline import Timeline
-from quorate._extras import load
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -19,7 +19,7 @@ def labelled(variables: Mapping[str, Array], axes: tuple[str, ...]) -> dict[str,
     """Variables whose first axes are `axes`, under names that files can hold."""
     named: dict[str, Labelled] = {}
     for given, values in variables.items():
-        name = given.replace("/", ".")  # a slash would make a group of it
+        name = given.replace("/", ".")  # a slash would make it a group
         name = f"{name}_" if name in axes else name
         more = (f"{name}_dim_{i}" for i in range(values.ndim - len(axes)))
         named[name] = ((*axes, *more), values)
@@ -38,7 +38,7 @@ def posterior_group(
 
 
 def stats_group(release_times: Sequence[float]) -> "xr.Dataset":
-    """When each global draw was there."""
+    """When each global draw was complete."""
     import xarray as xr
 
     times = np.array(release_times, dtype=np.float64)[None]
@@ -47,7 +47,7 @@ def stats_group(release_times: Sequence[float]) -> "xr.Dataset":
 
 
 def shards_group(shards: Sequence[Mapping[str, Array]]) -> "xr.Dataset":
-    """The shards' own draws; shards that sent fewer are filled up with NaN."""
+    """Draws of the shards, padded with NaN where a shard has fewer than another."""
     import xarray as xr
 
     longest = max(len(values) for variables in shards for values in variables.values())
@@ -65,7 +65,7 @@ def _padded(values: Array, n_rows: int) -> Array:
 
 
 def run_group(timeline: Timeline, draws_of_shards: Sequence[int]) -> "xr.Dataset":
-    """When blocks came, from whom and of how many draws; and how many came of each shard."""
+    """Blocks: when they arrived, from which worker, their draws; and the draws of each shard."""
     import xarray as xr
 
     blocks = {

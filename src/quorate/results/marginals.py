@@ -1,8 +1,14 @@
-"""Pictures of what was drawn."""
+"""Densities of the scalars of a run, of the merged draws and of each shard: computed, kept, drawn.
 
-from collections.abc import Iterator, Sequence
+A run leaves them in a file, so that a report needs neither the model nor the draws.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.fft import dct, idct
@@ -13,11 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FEWEST = 4  # draws that have a density
-MOST_CURVES, FEWEST_PANELS = 500, 4  # that are worth a look, of all scalars together
-_SHOWN = 0.99  # share of the draws, in the middle, that curves reach over
-_ROUNDING = 1e-9  # a relative spread that is none
+FEWEST = 4  # draws that have a density, or a summary
+_MOST_CURVES, _FEWEST_PANELS = 500, 4  # of all scalars together
+_ENOUGH = 10_000  # draws of a shard for a density
+_SHOWN = 0.99  # share of the draws, in the middle, that a curve covers
+_ROUNDING = 1e-9  # a relative spread that counts as none
 _N_BINS = 256
+_EVERY, _DIGITS = 6, 4  # points and digits that are kept of a curve
 _COLUMNS = 4
 _MERGED, _SHARD = "#0072b2", "#8c8c8c"
 
@@ -25,7 +33,8 @@ _MERGED, _SHARD = "#0072b2", "#8c8c8c"
 class Curve(NamedTuple):
     """A density at evenly spaced points from `low` to `high`.
 
-    They are the same where nothing moves; there are no heights of too few draws.
+    If all draws are equal, `low` and `high` are too. If there are too few draws, `heights` is
+    empty.
     """
 
     low: float
@@ -34,7 +43,7 @@ class Curve(NamedTuple):
 
     @classmethod
     def of(cls, values: Array) -> "Curve":
-        """Of `values` (n,)."""
+        """The density of `values` (n,)."""
         if len(values) < FEWEST:
             return cls(0.0, 0.0, np.empty(0))
         low, high = _reach(values)
@@ -43,15 +52,15 @@ class Curve(NamedTuple):
         points, heights = density(values)
         return cls(float(points[0]), float(points[-1]), heights)
 
-    def thinned(self, every: int) -> "Curve":
-        """Some of the points."""
-        heights = self.heights[::every]
-        last = (len(heights) - 1) * every
+    def thinned(self) -> "Curve":
+        """As many points as the eye sees on a small picture."""
+        heights = self.heights[::_EVERY]
+        last = (len(heights) - 1) * _EVERY
         share = last / max(len(self.heights) - 1, 1)
         return Curve(self.low, self.low + share * (self.high - self.low), heights)
 
     def draw(self, axes: "Axes", color: str, linewidth: float) -> None:
-        """A line, upright where nothing moves."""
+        """Draw a line, upright if all draws are equal."""
         if not len(self.heights):
             return
         if self.low == self.high:
@@ -60,33 +69,140 @@ class Curve(NamedTuple):
         points = np.linspace(self.low, self.high, len(self.heights))
         axes.plot(points, self.heights, color=color, linewidth=linewidth)
 
+    def as_json(self) -> list[Any]:
+        """Both ends and the rounded heights."""
+        return [self.low, self.high, [float(f"{h:.{_DIGITS}g}") for h in self.heights]]
+
+    @classmethod
+    def from_json(cls, row: Any) -> "Curve":
+        """The curve that `as_json` wrote; ValueError or TypeError if it is none."""
+        low, high, heights = row
+        curve = cls(float(low), float(high), np.array(heights, dtype=np.float64).reshape(-1))
+        if not np.isfinite([curve.low, curve.high, *curve.heights]).all():
+            raise ValueError("a number is not finite")
+        return curve
+
 
 class Marginal(NamedTuple):
-    """Densities of one scalar: of the merge, and of each shard whose draws were sent."""
+    """Densities of one scalar: of the merged draws, and of each shard whose draws were sent."""
 
     name: str
     merged: Curve
     shards: Sequence[Curve]
 
 
-def n_panels(n_shards: int) -> int:
-    """How many scalars are shown, so that curves do not get too many."""
-    return max(FEWEST_PANELS, MOST_CURVES // (n_shards + 1))
+@dataclass(frozen=True)
+class Densities:
+    """Densities of the first scalars of a run.
 
+    Parameters
+    ----------
+    marginals
+        One for each scalar.
+    shards
+        `marginals[i].shards[j]` is of shard `shards[j]`.
+    n_more
+        Number of scalars that are not among them.
+    """
 
-def made_marginals(
-    merged: Sequence[tuple[str, Array]], shards: Iterator[dict[str, Array]]
-) -> list[Marginal]:
-    """Of merged draws by name, and of those of one shard after the other."""
-    behind = [{name: Curve.of(draws[name]) for name, _ in merged} for draws in shards]
-    return [
-        Marginal(name, Curve.of(values), [curves[name] for curves in behind])
-        for name, values in merged
-    ]
+    marginals: Sequence[Marginal]
+    shards: Sequence[int]
+    n_more: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        scalars: Sequence[tuple[str, Array]],
+        shard_draws: Mapping[int, Array],
+        named: Callable[[Array], Mapping[str, Array]],
+        most: int | None = None,
+    ) -> "Densities":
+        """Densities of merged draws and of shards.
+
+        Parameters
+        ----------
+        scalars
+            Merged draws by name.
+        shard_draws
+            Unconstrained draws by shard, (n, d) each.
+        named
+            Turns draws of a shard into draws of scalars by name.
+        most
+            Number of scalars, at most; by default as many as a report shows.
+        """
+        if most is None:
+            most = max(_FEWEST_PANELS, _MOST_CURVES // (len(shard_draws) + 1))
+        shown = scalars[:most]
+        behind = []
+        for draws in shard_draws.values():
+            by_name = named(draws[:: -(-len(draws) // _ENOUGH) or 1])
+            behind.append({name: Curve.of(by_name[name]) for name, _ in shown})
+        listed = [
+            Marginal(name, Curve.of(values), [curves[name] for curves in behind])
+            for name, values in shown
+        ]
+        return cls(listed, list(shard_draws), len(scalars) - len(shown))
+
+    def thinned(self) -> "Densities":
+        """The same with as many points as the eye sees on a small picture."""
+        fewer = [
+            Marginal(m.name, m.merged.thinned(), [curve.thinned() for curve in m.shards])
+            for m in self.marginals
+        ]
+        return replace(self, marginals=fewer)
+
+    def save(self, path: Path) -> None:
+        """Write them, thinned, to a JSON file."""
+        scalars = [
+            {
+                "name": m.name,
+                "merged": m.merged.as_json(),
+                "shards": [curve.as_json() for curve in m.shards],
+            }
+            for m in self.thinned().marginals
+        ]
+        kept = {"shards": list(self.shards), "n_more": self.n_more, "scalars": scalars}
+        path.write_text(json.dumps(kept))
+
+    @classmethod
+    def load(cls, path: Path) -> "Densities":
+        """The densities that `save` wrote; ValueError if the file holds anything else."""
+        try:
+            kept = json.loads(path.read_bytes())
+            shards = [int(shard) for shard in kept["shards"]]
+            listed = [
+                Marginal(
+                    str(row["name"]),
+                    Curve.from_json(row["merged"]),
+                    list(map(Curve.from_json, row["shards"])),
+                )
+                for row in kept["scalars"]
+            ]
+            found = cls(listed, shards, int(kept["n_more"]))
+        except (TypeError, KeyError, RecursionError, OverflowError) as error:
+            raise ValueError(str(error)) from None
+        if any(len(marginal.shards) != len(shards) for marginal in listed):
+            raise ValueError("a shard is missing")
+        return found
+
+    def figure(self, title: str) -> "Figure":
+        """A panel for each scalar: the merged density, with those of shards in thin lines."""
+        from matplotlib.figure import Figure
+
+        n_columns = min(len(self.marginals), _COLUMNS)
+        n_rows = ceil(len(self.marginals) / n_columns)
+        figure = Figure(figsize=(3.0 * n_columns, 2.0 * n_rows + 0.5), layout="constrained")
+        panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
+        for panel, marginal in zip(panels, self.marginals, strict=False):
+            _draw(panel, marginal)
+        for panel in panels[len(self.marginals) :]:
+            panel.set_axis_off()
+        figure.suptitle(title, fontsize="medium", parse_math=False)
+        return figure
 
 
 def density(values: Array) -> tuple[Array, Array]:
-    """Points and a smooth density of `values` (n,) there; a bound is not smoothed over.
+    """Points, and a smooth density of `values` (n,) there that does not leak over a bound.
 
     A Gaussian kernel of Silverman's width, mirrored at the ends, on a fine histogram.
     """
@@ -101,22 +217,6 @@ def density(values: Array) -> tuple[Array, Array]:
 def _reach(values: Array) -> tuple[float, float]:
     low, high = np.quantile(values, [(1 - _SHOWN) / 2, (1 + _SHOWN) / 2])
     return float(low), float(high)
-
-
-def marginals(listed: Sequence[Marginal], title: str) -> "Figure":
-    """A panel for each scalar: the merged density, and those of shards in thin lines behind."""
-    from matplotlib.figure import Figure
-
-    n_columns = min(len(listed), _COLUMNS)
-    n_rows = ceil(len(listed) / n_columns)
-    figure = Figure(figsize=(3.0 * n_columns, 2.0 * n_rows + 0.5), layout="constrained")
-    panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
-    for panel, marginal in zip(panels, listed, strict=False):
-        _draw(panel, marginal)
-    for panel in panels[len(listed) :]:
-        panel.set_axis_off()
-    figure.suptitle(title, fontsize="medium", parse_math=False)
-    return figure
 
 
 def _draw(panel: "Axes", marginal: Marginal) -> None:

@@ -1,35 +1,28 @@
-"""How a result shows in a notebook: small HTML that needs nothing else."""
+"""How a result shows in a notebook: small HTML that needs no style sheet and no script."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
+
+from quorate.results.html import Html, bullet_list, code, count, element, number, paragraph, table
 
 _MOST_ROWS = 30
-_CELL = "text-align:right;padding:0 0.6em"
 
 
 def page(story: Sequence[str], rows: Mapping[str, Mapping[str, float]]) -> str:
     """What happened, sentence by sentence, and a table of the parameters."""
-    told = "".join(f"<li>{escape(sentence)}</li>" for sentence in story)
-    return f"<div><ul>{told}</ul>{_table(rows)}</div>"
+    return element("div", bullet_list(story), _table(rows))
 
 
-def _table(rows: Mapping[str, Mapping[str, float]]) -> str:
+def _table(rows: Mapping[str, Mapping[str, float]]) -> Html:
     if not rows:
-        return ""
+        return Html()
     columns = next(iter(rows.values()))
-    head = "".join(f'<th style="{_CELL}">{escape(column)}</th>' for column in columns)
     shown = list(rows.items())[:_MOST_ROWS]
-    body = "".join(
-        f'<tr><th style="text-align:left">{escape(name)}</th>'
-        + "".join(f'<td style="{_CELL}">{number(c, value)}</td>' for c, value in row.items())
-        + "</tr>"
-        for name, row in shown
-    )
-    more = f"<p>… and {len(rows) - len(shown)} more: see <code>summary()</code></p>"
-    table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return table + (more if len(rows) > len(shown) else "")
+    lines = [[name, *(_cell(*entry) for entry in row.items())] for name, row in shown]
+    grid = table(["", *columns], lines, style="text-align:right")
+    n_more = len(rows) - len(shown)
+    more = paragraph(f"… and {n_more} more: see ", code("summary()")) if n_more else ""
+    return Html(f"{grid}{more}")
 
 
-def number(column: str, value: float) -> str:
-    """Effective draws are counted; all else has four digits that matter."""
-    return f"{value:.0f}" if column == "ess" else f"{value:.4g}"
+def _cell(column: str, value: float) -> str:
+    return count(value) if column == "ess" else number(value)

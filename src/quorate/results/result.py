@@ -1,4 +1,4 @@
-"""What a run gives: draws by name, how far they go, and what happened on the way."""
+"""The result of a run: draws by name, their summary, and what happened on the way."""
 
 import json
 import zipfile
@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorate.results import marginals as plots
-from quorate.results import notebook
+from quorate._extras import load
 from quorate._types import Array
+from quorate.errors import BadInputError, named_shards, require
+from quorate.merging.ess import ess_and_rhat, fewest_draws
+from quorate.models.protocol import Model
+from quorate.numerics.ess import bulk_ess, split_rhat
+from quorate.numerics.names import named_scalars
+from quorate.numerics.streams import Streams
+from quorate.protocol.timeline import Timeline
+from quorate.results import notebook
 from quorate.results.arviz import (
     inference_data,
     posterior_group,
@@ -21,15 +28,8 @@ from quorate.results.arviz import (
     shards_group,
     stats_group,
 )
-from quorate.results.densities import Densities
-from quorate.protocol.timeline import Timeline
-from quorate.errors import BadInputError, named_shards, named_workers, require
-from quorate._extras import load
-from quorate.merging.ess import ess_and_rhat
-from quorate.models.protocol import Model
-from quorate.numerics.names import named_scalars
-from quorate.numerics.streams import Streams
-from quorate.results.summary import summary_row
+from quorate.results.marginals import FEWEST, Densities
+from quorate.results.summary import gone_in_words, summary_row
 from quorate.trust.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -38,17 +38,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_SUMMARY, _VERDICT, _STORY = "summary.json", "verdict.json", "story.txt"
-DENSITIES = "densities.json"
+SUMMARY, VERDICT, DENSITIES = "summary.json", "verdict.json", "densities.json"
+_STORY = "story.txt"
 _MOST_PANELS = 40
-_TELLING = 10  # blocks of the others before one is called slow
-_ENOUGH = 10_000  # draws of a shard for a density
+_MANY_BLOCKS = 10  # of the other workers, before a worker is called slow
 
 
 def load_summary(run_dir: Path) -> dict[str, dict[str, float]]:
     """The summary of a run that was saved."""
-    path = run_dir / _SUMMARY
-    require(path.is_file(), "run", str(run_dir), "there is no finished run in this folder")
+    path = run_dir / SUMMARY
+    require(
+        path.is_file(),
+        f"There is no finished run in {run_dir}. Name the folder of a run that has ended, or "
+        "resume the run.",
+    )
     rows: dict[str, dict[str, float]] = json.loads(path.read_text())
     return rows
 
@@ -66,29 +69,29 @@ class Result:
     Parameters
     ----------
     model
-        Whose posterior it is.
+        The model whose posterior it is.
     unconstrained
         Global draws, shape (n_draws, dim).
     shard_draws
         All draws received of each shard, unconstrained, shape (n_received, dim) each; empty for
-        coded runs, in which single draws are never sent.
+        coded runs, whose workers send sums over shards.
     weights
-        W_s of the shards, shape (n_shards, dim, dim); None for coded runs.
+        W_s of the shards, shape (n_shards, dim, dim); None for coded and for corrected draws.
     timeline
         When blocks arrived and draws were released, in seconds.
     scheme, workers, redundancy
         What ran.
     excluded
-        Shards whose rows have no part in the draws: nobody was left who held them.
+        Shards whose rows have no part in the draws: no worker that holds them was left.
     lost
-        Workers that were lost on the way.
+        Workers that were gone when the run ended: lost, and no block from them since.
     stopped
         Why the run ended: `done`, `time is up`, `enough effective draws`, `interrupted` or
         `workers lost`.
     run_dir
-        Where its files are.
+        Folder of its files.
     verdict
-        On the merge; None where nobody asked for one.
+        Verdict of the check of the draws; None if they were not checked.
     """
 
     model: Model
@@ -129,10 +132,10 @@ class Result:
     def posterior(self) -> "xr.DataTree":
         """The draws in ArviZ's form, in groups.
 
-        `posterior`: one chain of global draws. `sample_stats`: when each of them was there, in
-        seconds. `shard_posterior`: draws of the shards, filled up with NaN where a shard has fewer
-        than another; not for coded runs. `run`: when blocks came, from which worker, of how many
-        draws, and how many draws there are of each shard.
+        `posterior`: one chain of global draws. `sample_stats`: when each of them was complete, in
+        seconds. `shard_posterior`: draws of the shards, padded with NaN where a shard has fewer
+        than another; not for coded runs. `run`: when blocks arrived, from which worker, with how
+        many draws, and how many draws there are of each shard.
         """
         import xarray as xr
 
@@ -146,7 +149,7 @@ class Result:
         return xr.DataTree.from_dict(groups)
 
     def _release_times(self) -> list[float]:
-        """Of each draw; those that a run which ended early has beyond its promise came last."""
+        """When each draw was complete; re-paired draws beyond L(t) count with the last."""
         times = self.timeline.release_times[: self.n_draws]
         return times + times[-1:] * (self.n_draws - len(times))
 
@@ -170,86 +173,95 @@ class Result:
         return pd.DataFrame.from_dict(self.summary_rows(), orient="index")
 
     def summary_rows(self) -> dict[str, dict[str, float]]:
-        """What `summary` tells, by name; nothing of fewer draws than have a spread."""
+        """What `summary` shows, by name; empty if there are too few draws for a spread."""
         return self._summary
 
     @cached_property
     def _summary(self) -> dict[str, dict[str, float]]:
-        """Draws that were paired at random look independent: how far they go, shards tell."""
-        if self.n_draws < plots.FEWEST:
+        if self.n_draws < FEWEST:
             return {}
         scalars = self.scalars()
-        if self.weights is None or min(map(len, self.shard_draws)) < plots.FEWEST:
-            return {name: summary_row(values) for name, values in scalars}
-        values = np.stack([values for _, values in scalars], axis=1)
-        told = ess_and_rhat(values, self.unconstrained, self.weights, self.shard_draws)
+        found = self._ess_and_rhat(np.stack([values for _, values in scalars], axis=1))
         return {
-            name: summary_row(values, float(ess), float(r_hat))
-            for (name, values), ess, r_hat in zip(scalars, *told, strict=True)
+            name: {**summary_row(values, float(ess)), "r_hat": float(r_hat)}
+            for (name, values), ess, r_hat in zip(scalars, *found, strict=True)
         }
 
+    def _ess_and_rhat(self, values: Array) -> tuple[Array, Array]:
+        """ESS and R-hat of functions of the draws, (n_draws, n_functions); NaN of too few draws.
+
+        Re-paired draws look independent, so the draws of the shards are judged where they are
+        known. A coordinate has the ESS that `quorate.run.view.View.ess` tells.
+        """
+        shard_draws = () if self.weights is None else self.shard_draws
+        n_fewest = min(map(len, (self.unconstrained, *shard_draws)))
+        if n_fewest <= fewest_draws(self.unconstrained.shape[1]):
+            unknown = np.full(values.shape[1], np.nan)
+            return unknown, unknown
+        if self.weights is None:
+            return bulk_ess(values[None]), split_rhat(values[None])
+        return ess_and_rhat(values, self.unconstrained, self.weights, shard_draws)
+
     def save(self) -> None:
-        """Put draws by name, their summary, densities, story and verdict into the run's folder."""
+        """Write draws by name, summary, densities, story and verdict to the run's folder."""
         folder = Path(self.run_dir)
-        self._densities().save(folder / DENSITIES)
+        scalars = self.scalars() if self.n_draws >= FEWEST else []
+        self._densities(scalars).save(folder / DENSITIES)
         _write_arrays(folder / "draws.npz", self.variables)
-        (folder / _SUMMARY).write_text(json.dumps(self.summary_rows(), indent=2))
+        (folder / SUMMARY).write_text(json.dumps(self.summary_rows(), indent=2))
         (folder / _STORY).write_text(f"{'; '.join(self._story())}\n")
         if self.verdict is None:
-            (folder / _VERDICT).unlink(missing_ok=True)
+            (folder / VERDICT).unlink(missing_ok=True)
         else:
-            (folder / _VERDICT).write_text(json.dumps(self.verdict.as_json(), indent=2))
+            (folder / VERDICT).write_text(json.dumps(self.verdict.as_json(), indent=2))
 
     def corrected(self) -> "Result":
-        """Draws of the posterior itself: points of the check, resampled by their weights.
+        """Draws of the posterior itself: points of the check, resampled by importance weights.
 
-        As many as the weights are worth, so that the ESS of `summary` is not more than there is.
-        They are as good as the weights are: look at `verdict.k_hat`.
+        There are as many as the effective sample size of the weights, so that the ESS of `summary`
+        is not too high. They are as good as the weights: look at `verdict.k_hat`.
         """
         weighted = None if self.verdict is None else self.verdict.weighted
         if weighted is None:
-            way_out = "only a merge that was checked can be corrected: sample with check=True"
-            raise BadInputError("verdict", self.verdict, way_out)
+            raise BadInputError(
+                "These draws were not checked, so they cannot be corrected. Sample with check=True."
+            )
         n_draws = min(max(round(weighted.ess), 1), self.n_draws)
         draws = weighted.points[weighted.resampled(Streams(1), n_draws)]
-        return replace(self, unconstrained=draws, scheme=f"{self.scheme}, corrected")
+        return replace(self, unconstrained=draws, weights=None, scheme=f"{self.scheme}, corrected")
 
     def scalars(self) -> list[tuple[str, Array]]:
         """Each scalar of each variable, named like `beta[2]`, with its draws."""
         return named_scalars(self.variables)
 
     def plot(self, names: Sequence[str] | None = None) -> "Figure":
-        """Densities of the merged draws, those of the shards in thin lines behind.
+        """Densities of the merged draws, with those of the shards in thin lines behind.
 
         Parameters
         ----------
         names
             Variables such as `beta`, or scalars such as `beta[2]`; all by default, the first 40
-            where there are more.
+            if there are more.
         """
-        require(self.n_draws >= plots.FEWEST, "draws", self.n_draws, "too few for a density")
-        chosen = self._chosen(names)
-        n_hidden = max(len(chosen) - _MOST_PANELS, 0)
-        title = self._story()[0] + (f"; {n_hidden} more scalars" if n_hidden else "")
-        return plots.marginals(self._marginals(chosen[:_MOST_PANELS]), title)
+        require(
+            self.n_draws >= FEWEST,
+            f"{self.n_draws} draws are too few for a density. Draw at least {FEWEST}.",
+        )
+        shown = self._densities(self._chosen(names), _MOST_PANELS)
+        title = self._story()[0] + (f"; {shown.n_more} more scalars" if shown.n_more else "")
+        return shown.figure(title)
 
-    def _marginals(self, scalars: Sequence[tuple[str, Array]]) -> list[plots.Marginal]:
-        """Behind the merge are shards, and not the share of the prior of those left out."""
-        shards = self.shard_draws[: len(self._included)]
-        some = (draws[:: -(-len(draws) // _ENOUGH) or 1] for draws in shards)
-        by_name = (dict(named_scalars(self.model.constrain(draws))) for draws in some)
-        return plots.made_marginals(scalars, by_name)
+    def _densities(
+        self, scalars: Sequence[tuple[str, Array]], most: int | None = None
+    ) -> Densities:
+        """Densities of scalars, and of the shards behind them, without a restored prior."""
+        included = [shard for shard in range(self.workers) if shard not in self.excluded]
+        shards = dict(zip(included, self.shard_draws, strict=False))
 
-    def _densities(self) -> Densities:
-        """Of as many scalars as a report shows; of none where there are too few draws."""
-        scalars = self.scalars() if self.n_draws >= plots.FEWEST else []
-        shards = self._included if self.shard_draws else []
-        shown = scalars[: plots.n_panels(len(shards))]
-        return Densities(self._marginals(shown), shards, len(scalars) - len(shown))
+        def named(draws: Array) -> dict[str, Array]:
+            return dict(named_scalars(self.model.constrain(draws)))
 
-    @property
-    def _included(self) -> list[int]:
-        return [shard for shard in range(self.workers) if shard not in self.excluded]
+        return Densities.of(scalars, shards, named, most)
 
     def _chosen(self, names: Sequence[str] | None) -> list[tuple[str, Array]]:
         if names is None:
@@ -260,7 +272,7 @@ class Result:
             variable = named_scalars({name: self.variables[name]} if name in self.variables else {})
             scalars = variable or [scalar for scalar in self.scalars() if scalar[0] == name]
             known = ", ".join(self.variables)
-            require(bool(scalars), "names", name, f"the variables are {known}")
+            require(bool(scalars), f"No variable named `{name}`. The variables are {known}.")
             found += scalars
         return found
 
@@ -276,30 +288,30 @@ class Result:
         return notebook.page(self._story(), self.summary_rows())
 
     def _story(self) -> list[str]:
-        """What happened."""
+        """What happened, sentence by sentence."""
         seconds = self.timeline.release_times[-1] if self.timeline.release_times else 0.0
         ran = f"{self.n_draws} draws by {self.scheme} on {self.workers} workers"
         ran += f" (redundancy {self.redundancy}) in {seconds:.1f} s: {self.stopped}"
-        lost = [f"lost {named_workers(self.lost)}"] if self.lost else []
+        events = ((note.worker, note.what) for _, note in self.timeline.notes)
+        lost = gone_in_words(self.lost, events)
         if self.excluded:
             lost.append(f"WITHOUT THE ROWS OF {named_shards(self.excluded).upper()}")
         checked = [] if self.verdict is None else [f"verdict: {self.verdict.in_short}"]
-        return [ran, *lost, *self._who_was_slow(), *checked]
+        return [ran, *lost, *self._slow_worker(), *checked]
 
-    def _who_was_slow(self) -> list[str]:
-        blocks = self.blocks_of_workers()
-        slowest = int(np.argmin(blocks))
-        others = np.median(np.delete(blocks, slowest)) if self.workers > 1 else 0
-        if others < _TELLING or blocks[slowest] >= others / 4:
+    def _slow_worker(self) -> list[str]:
+        """The slowest worker that was not lost, if it sent less than a quarter of the others."""
+        blocks = dict(enumerate(self.blocks_of_workers()))
+        slowest = min((k for k in blocks if k not in self.lost), key=blocks.__getitem__, default=0)
+        sent = blocks.pop(slowest)
+        others = np.median(list(blocks.values())) if blocks else 0
+        if others < _MANY_BLOCKS or sent >= others / 4:
             return []
-        told = (
-            f"worker {slowest} was slow: {blocks[slowest]} blocks, where others sent {others:.0f}"
-        )
-        return [told]
+        return [f"worker {slowest} was slow: it sent {sent} blocks, the others about {others:.0f}"]
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """An .npz file of arrays of any names; `np.savez` takes some for its own arguments."""
+    """Write an .npz file of arrays of any names; `np.savez` reserves some for its arguments."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:

@@ -1,7 +1,7 @@
-"""A share of the prior as one more factor of the posterior, for shards that had to be left out.
+"""The share of the prior of lost shards, as one more factor of the posterior.
 
-K subposteriors have p(θ)^(1/K) each. Without m of them p(θ)^(m/K) is missing; it is drawn from as
-if it were a shard without rows, and merged like one.
+K subposteriors have p(θ)^(1/K) each. Without m of them p(θ)^(m/K) is missing. We draw from it as if
+it were a shard without rows, and merge it like one.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _ITS_SHARD = -1 % 2**32  # in the address of its randomness: no shard has this n
 
 @dataclass(frozen=True)
 class _PriorAlone:
-    """A model whose rows say nothing."""
+    """A model whose rows carry no information."""
 
     model: Model
 

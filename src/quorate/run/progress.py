@@ -1,4 +1,4 @@
-"""How far a run is: a table that stays in place on a terminal, lines elsewhere."""
+"""Progress of a run: a table that stays in place on a terminal, lines elsewhere."""
 
 import json
 import sys
@@ -15,9 +15,9 @@ _FIRST_LINES = 3  # notes of a worker's traceback that a line has room for
 
 @dataclass(frozen=True)
 class WorkerProgress:
-    """One worker: how it is, the shards it holds, blocks and draws of shards it has sent.
+    """Progress of one worker: its status, its shards, and the blocks and draws it has sent.
 
-    `pid` is that of the process it lives in, if that is on this machine.
+    `pid` is the id of its process, if that is on this machine.
     """
 
     status: str
@@ -29,20 +29,20 @@ class WorkerProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """Progress of a run.
 
     Parameters
     ----------
     seconds
         Since it began.
     draws, target
-        Global draws that are there, and those that were asked for.
+        Global draws that are complete, and those that were asked for.
     speed
-        Global draws a second since the first of them was there, in this sitting.
+        Global draws a second since the first one of this sitting.
     workers
-        How each of them does.
+        Progress of each worker.
     notes
-        All that happened to them, and when.
+        What happened to workers, and when.
     """
 
     seconds: float
@@ -54,11 +54,11 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the last draw, at the speed so far."""
+        """Seconds until the last draw, at the speed so far."""
         return (self.target - self.draws) / self.speed if self.speed else None
 
     def as_json(self) -> dict[str, Any]:
-        """For a line of JSON."""
+        """The progress as JSON values."""
         return {
             "seconds": round(self.seconds, 3),
             "draws": self.draws,
@@ -72,7 +72,7 @@ Listener = Callable[[Progress], None]
 
 
 class Every:
-    """Passes on what is new, but not more often than every so many seconds."""
+    """Passes progress on, at most once in so many seconds."""
 
     def __init__(self, seconds: float, show: Listener) -> None:
         self._seconds = seconds
@@ -87,7 +87,7 @@ class Every:
 
 
 def plain_lines(file: TextIO | None = None) -> Listener:
-    """A line every few seconds, and one for everything that happens to a worker."""
+    """Report progress as lines: one every few seconds, and one for every event of a worker."""
     n_told = 0
 
     def show(progress: Progress) -> None:
@@ -106,7 +106,7 @@ def plain_lines(file: TextIO | None = None) -> Listener:
 
 
 def json_lines(file: TextIO | None = None) -> Listener:
-    """The same as lines of JSON."""
+    """Report progress as JSON lines."""
     n_told = 0
 
     def write(fields: dict[str, Any]) -> None:
@@ -125,20 +125,20 @@ def json_lines(file: TextIO | None = None) -> Listener:
 
 
 def one_line(progress: Progress) -> str:
-    """How far, and how long still."""
+    """Draws so far and time left, in one line."""
     line = f"{progress.seconds:8.1f} s  {progress.draws:,} of {progress.target:,} draws"
     left = progress.seconds_left
     return line if left is None else f"{line}, about {left:.0f} s left"
 
 
 def told(note: Note) -> str:
-    """A note in words, without the end of a traceback."""
+    """A note in words, with the first line of its details."""
     first = note.details.strip().splitlines()[:1]
     return f"worker {note.worker} {note.what}" + (f": {first[0]}" if first else "")
 
 
 class LiveTable:
-    """A table of all workers that stays in place while the run goes on. Use it in a `with`."""
+    """A table of all workers that stays in place during the run. Use it in a `with`."""
 
     def __init__(self, console: Any = None) -> None:
         from rich.console import Console

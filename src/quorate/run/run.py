@@ -52,14 +52,14 @@ _CHECK_SECONDS, _CHECK_SHARE = 10.0, 0.25  # that a check may take, of the run's
 
 
 class Run:
-    """A run that is under way, since this sitting or an earlier one.
+    """A run, started in this sitting or an earlier one.
 
     Parameters
     ----------
     folder
-        For its logs. The journal lies there too.
+        Folder for logs and journal.
     n_points
-        At which the merge is checked in the end; 0 for no check.
+        Number of points at which the merge is checked in the end; 0 for no check.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Run:
     # ------------------------------------------------------------ the check
 
     def check(self, max_time: float | None) -> Verdict:
-        """The verdict on the draws that there are, from a pass of its own."""
+        """Check the draws so far in a pass of its own, and return the verdict."""
         self._ended = DONE
         with self._engine() as engine:
             self._check(engine, np.inf if max_time is None else max_time)
@@ -162,7 +162,7 @@ class Run:
         return self.verdict
 
     def _check(self, engine: Engine, seconds: float | None = None) -> None:
-        """Judge the merge. Nothing that happens here is in the way of the draws."""
+        """Check the merge. Whatever happens here, the draws are already saved."""
         result = self.result(self.why_stopped)
         result.save()
         if result.stopped in (INTERRUPTED, WORKERS_LOST):
@@ -180,7 +180,7 @@ class Run:
         try:
             proposal = question.proposal()
         except SingularCovarianceError:
-            return not_checked(f"{result.n_draws} draws are too few for a check: draw more")
+            return not_checked(f"{result.n_draws} draws are too few for a check. Draw more")
         points = proposal.points(Streams(settings.seed), self._n_points)
 
         def stop_asked(now: float) -> bool:
@@ -276,7 +276,7 @@ class Run:
         )
 
     def _speed(self) -> float:
-        """Global draws a second, since the first that this sitting has released."""
+        """Global draws a second, since the first one of this sitting."""
         times = self.timeline.release_times[self._n_earlier :]
         spent = self.seconds - times[0] if times else 0.0
         return len(times) / spent if spent else 0.0
@@ -285,7 +285,7 @@ class Run:
 
     @property
     def why_stopped(self) -> str:
-        """In words."""
+        """Why the run stopped, in words."""
         reason = DONE if self.timeline.finished else WORKERS_LOST
         return self._ended or self.stopping.reason or reason
 
@@ -309,7 +309,7 @@ class Run:
         )
 
     def final_result(self) -> Result:
-        """What there is at the end; an error where a worker's code, or a shard, was in the way."""
+        """The final result, or an error if failing code or a lost shard ended the run."""
         self._restore_prior()
         result = self.result(self.why_stopped)
         result.save()
@@ -345,7 +345,7 @@ class Run:
         )
 
     def _lost_shards(self) -> list[int]:
-        """Those that nobody alive holds."""
+        """Shards that no living worker holds."""
         lost, allocation = self._coordinator.lost, self.scheme.allocation
         shards = range(self.settings.workers)
         return [shard for shard in shards if lost.issuperset(allocation.holders_of(shard))]

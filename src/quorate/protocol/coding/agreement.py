@@ -1,8 +1,8 @@
-"""Whether the holders of a shard drew the same, and who did not.
+"""Agreement of replicas: whether the holders of a shard drew the same, and who did not.
 
 Common randomness can break: another processor, another build of a library, a bad memory cell. Then
-chains part, and a sum decoded from both is wrong without a sign of it. So a worker sends, beside
-the coded sum Σ_s B_ks y_s, the inner product cₛ = u·y_s for each of its shards, where u is a random
+chains diverge, and a sum decoded from both is wrong without any sign. So a worker sends, beside the
+coded sum Σ_s B_ks y_s, the inner product cₛ = u·y_s for each of its shards, where u is a random
 vector that all know from the index of the draw. Three things must then hold, up to rounding:
 
 - cₛ is the same from all holders of s;
@@ -10,9 +10,9 @@ vector that all know from the index of the draw. Three things must then hold, up
 - the coded sums obey the parity checks of the code, once there are more of them than it takes to
   decode.
 
-Who breaks the second is named at once. Who breaks the others is found from the graph of workers
-that contradict each other: the fewest workers who explain all contradictions, if there is just one
-such set. Two holders alone can only be named both.
+A worker that breaks the second is named at once. Workers that break the others are found from the
+graph of contradictions: the smallest set of workers that explains all of them, if there is just one
+such set. Two holders alone can only be named together.
 """
 
 import warnings
@@ -37,16 +37,14 @@ def check_determinism(sampler: Sampler) -> None:
     """Refuse samplers whose draws differ between holders of a shard; warn of those that may."""
     require(
         sampler.determinism != "none",
-        "sampler",
-        sampler.name,
-        "coded draws need workers that draw the same bits, which it does not promise: "
-        "use 'ellipse', or scheme='grouped'",
+        "Coded draws need workers that draw the same bits, which the sampler "
+        f"{sampler.name!r} does not promise. Use 'ellipse', or scheme='adaptive'.",
     )
     if sampler.determinism == "pinned":
         warnings.warn(
-            f"sampler {sampler.name} draws the same bits only on workers with the same library "
-            "versions, instruction set and threads, which coded draws need: see that workers are "
-            "alike and keep `checked` on, or use sampler 'ellipse'",
+            f"The sampler {sampler.name!r} draws the same bits only on workers with the same "
+            "library versions, instruction set and threads, which coded draws need. Make sure that "
+            "workers are alike and keep `checked` on, or use the sampler 'ellipse'.",
             QuorateWarning,
             stacklevel=2,
         )
@@ -102,17 +100,17 @@ class Part:
 
 
 class ReplicaChecks:
-    """Compares what workers send.
+    """Compares the answers of workers.
 
     Attributes
     ----------
     quarantined
-        For each worker that was found out, the first draw that it is not believed.
+        For each worker found to be wrong, the first draw from which it is not trusted.
     reasons
         Why, in words.
     disputed
-        For workers that contradict each other, where none can be told from the others: the first
-        draw that they do so.
+        For sets of workers that contradict each other and cannot be told apart: the first draw at
+        which they do.
     """
 
     def __init__(self, code: GradientCode, tolerance: float = TOLERANCE) -> None:
@@ -236,7 +234,7 @@ class ReplicaChecks:
         self._contradictions[pair] = min(draw, self._contradictions.get(pair, draw))
 
     def _find_out(self) -> None:
-        """Name who explains the contradictions, where that can be told."""
+        """Quarantine the workers that explain the contradictions, if they are unique."""
         first_draws = dict(self._contradictions)
         for pairs in _components(list(first_draws)):
             workers = sorted({worker for pair in pairs for worker in pair})
@@ -286,7 +284,7 @@ class _Products:
 
 
 def _components(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Pairs that hang together."""
+    """Connected components of a graph of pairs."""
     components: list[list[tuple[int, int]]] = []
     for pair in pairs:
         touching = [part for part in components if any(set(pair) & set(other) for other in part)]

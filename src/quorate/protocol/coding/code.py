@@ -10,7 +10,7 @@ stragglers:
 grouped
     The default. Repetition within groups of r; where r does not divide K, one last group of
     r + (K mod r) workers runs a small code of one of the other kinds. Decodes as soon as
-    every group does, which is usually long before K-r+1 answers are there.
+    every group does, usually long before K-r+1 answers have arrived.
 reed_solomon
     Over the K-th roots of unity (Raviv et al. 2018, Halbawi et al. 2018), replicas equally spaced.
     Needs any K-r+1 answers. Well conditioned while r is below about 20.
@@ -247,7 +247,7 @@ def reed_solomon(n_workers: int, redundancy: int) -> GradientCode:
     """Reed-Solomon code over the K-th roots of unity, the holders of a shard equally spaced.
 
     Where r divides K such holders form groups, and some sets smaller than K-r+1 would decode too;
-    this code does not look for them, since `grouped` is there for that.
+    this code does not look for them, since `grouped` does.
     """
     check_sizes(n_workers, redundancy)
     cell = RootsOfUnity(n_workers, redundancy)
@@ -262,9 +262,8 @@ def cyclic(n_workers: int, redundancy: int, seed: int = 0) -> GradientCode:
     check_sizes(n_workers, redundancy)
     require(
         n_workers <= _MANY_WORKERS,
-        "workers",
-        n_workers,
-        f"the cyclic code costs K³ to set up: use another above {_MANY_WORKERS} workers",
+        f"The cyclic code costs K³ to set up: {n_workers} workers are too many. Use another code "
+        f"above {_MANY_WORKERS} workers.",
     )
     held = (np.arange(n_workers)[:, None] + np.arange(redundancy)) % n_workers
     parity = np.random.default_rng(seed).standard_normal((redundancy - 1, n_workers))
@@ -290,5 +289,5 @@ CODES = {"grouped": grouped, "reed-solomon": reed_solomon, "cyclic": cyclic}
 
 def make_code(name: str, n_workers: int, redundancy: int) -> GradientCode:
     """A code by its name."""
-    require(name in CODES, "code", name, f"choose one of {', '.join(CODES)}")
+    require(name in CODES, f"No code is named {name!r}. Choose one of {', '.join(CODES)}.")
     return CODES[name](n_workers, redundancy)

@@ -1,8 +1,8 @@
 """Coded rows from workers, and the sums that they decode to.
 
-The order in which rows came has no part in a sum: they are added by the number of their worker.
-With a grouped code, where r divides K, a sum is one row of each group, so it has the same bits
-whoever of a group was first.
+A sum does not depend on the order of arrival: rows are added by the number of their worker. With a
+grouped code, where r divides K, a sum is one row of each group, so it has the same bits whichever
+worker of a group was first.
 """
 
 from collections.abc import Collection
@@ -47,7 +47,7 @@ class Answers:
         self._vectors: dict[tuple[int, ...], CodedArray] = {}
 
     def add(self, item: int, worker: int, row: CodedArray) -> bool:
-        """Take a row in, of any length that all rows of the item share; whether it decodes now."""
+        """Take in a row, as long as all rows of its item; whether the item decodes now."""
         if item not in self._items:
             self._items[item] = _Item(self._needed.copy(), len(self._needed))
         known = self._items[item]
@@ -76,11 +76,11 @@ class Answers:
                 self._decode_if_possible(item, known)
 
     def answered(self, item: int) -> Collection[int]:
-        """Whose rows are there."""
+        """Workers whose rows have arrived."""
         return self._items[item].rows.keys() if item in self._items else ()
 
     def rows(self, item: int) -> dict[int, CodedArray]:
-        """Those that are there, by worker."""
+        """The rows of an item that have arrived, by worker."""
         return self._items[item].rows
 
     def total(self, item: int) -> CodedArray:
@@ -90,7 +90,7 @@ class Answers:
         return total
 
     def n_used(self, item: int) -> int:
-        """Of how many rows its sum is made."""
+        """Number of rows that the sum of an item is made of."""
         return len(self._items[item].used)
 
     def forget(self, end: int) -> None:

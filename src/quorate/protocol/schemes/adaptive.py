@@ -1,4 +1,4 @@
-"""Adaptive CMC: ours, in the shape of the paper's boxes.
+"""Adaptive CMC (ours), in the shape of the paper's boxes.
 
 Workers hold overlapping sets of shards, and each draws, one block at a time, from whichever of its
 shards is furthest behind. Every draw that arrives is used.
@@ -28,22 +28,22 @@ _FIRST_TASK = 8  # draws; tasks then grow with the draws of their shard, so none
 class AdaptiveCMC:
     """A run of the adaptive scheme: work goes where draws are lacking.
 
-    There are L(t) global draws, as far as promises go, where every shard has at least L(t) draws.
-    With `pairing` "all" more are given, made of the same draws and of those beyond.
+    L(t) global draws are complete when every shard has at least L(t) draws. With `pairing` "all"
+    the result has more, made of the same draws and of those beyond.
 
-    No draw is ever cancelled, however long it takes: where time depends on the draw, to throw away
-    the slow ones is to draw from another distribution. `docs/beyond.md` has more on this.
+    No draw is ever cancelled, however long it takes. Where time depends on the draw, dropping slow
+    draws would change the distribution. See `docs/beyond.md`.
 
     Parameters
     ----------
     n_workers, redundancy
-        K and r. With r = K this is the genie, which nothing with K workers can outrun by much.
+        K and r. With r = K this is the genie, a limit that K workers cannot beat by much.
     block_size
         Draws that a worker is asked for at a time, at most.
     gap
-        Gives every worker a spare slot. Where the best that a worker can do is for a shard more
-        than `gap` draws ahead of the one furthest behind of all, the latter is copied to its spare
-        slot, in place of what was there, and worked on. None for no such slot.
+        Gives every worker a spare slot; None for no such slot. If all shards that a worker holds
+        are more than `gap` draws ahead of the shard furthest behind, that one is copied to its
+        spare slot, replacing the shard there, and the worker draws from it.
     merging
         How draws of shards become global draws. Its seed also keys the placement, and the order in
         which a worker sees shards equally far behind.
@@ -69,7 +69,7 @@ class AdaptiveCMC:
         self._at_hand = shuffled(self.allocation.held, Streams(seed))
         self._n_held = redundancy
 
-    # At worker k: send each block as soon as it is there
+    # At worker k: send each block as soon as it is made
 
     worker_side = SendDraws()
     quarantined = NOBODY
@@ -80,13 +80,13 @@ class AdaptiveCMC:
         rank = self.allocation.rank(worker, shard)
         return self._n_held + worker if rank is None else rank
 
-    # At the server: when every shard has l draws, the l-th global draw is there
+    # At the server: when every shard has l draws, the l-th global draw is complete
 
     def next_task(self, worker: int, n_draws: int | None) -> Task | None:
         """A block of the shard at hand with the fewest draws received or under way.
 
-        Nobody waits for a draw under way, which may take long: as long as a shard at hand has not
-        all its draws received, there is something to do.
+        A worker never waits for draws under way elsewhere, which may take long: as long as some
+        shard at hand lacks received draws, it draws from that one.
         """
         shard = self._furthest_behind(self._at_hand[worker], n_draws)
         if self._gap is not None:
@@ -96,13 +96,13 @@ class AdaptiveCMC:
         n = min(self._block_size, max(_FIRST_TASK, self._counter.n_started[shard]))
         if n_draws is not None:
             n_left = n_draws - self._counter.n_started[shard]
-            if n_left <= 0:  # others are at them already, and may be slow
+            if n_left <= 0:  # other workers draw them already, but may be slow
                 n_left = n_draws - self.received.n_received[shard]
             n = max(1, min(n, n_left))
         return self._counter.more(n, worker, shard, self.chain_of(worker, shard))
 
     def _furthest_behind(self, shards: Collection[int], n_draws: int | None) -> int | None:
-        """Of those that lack draws, if any does."""
+        """The shard with the fewest draws started, of those that lack draws."""
         n_received, n_started = self.received.n_received, self._counter.n_started
         shard = min(shards, key=n_started.__getitem__)
         if n_draws is None or n_received[shard] < n_draws:
@@ -111,7 +111,7 @@ class AdaptiveCMC:
         return min(lacking, key=n_started.__getitem__, default=None)
 
     def _copied(self, worker: int, shard: int | None, n_draws: int | None) -> int | None:
-        """What to do with a spare slot: `shard`, or a copy of the one furthest behind of all."""
+        """`shard`, or a copy in the spare slot of the shard furthest behind of all."""
         assert self._gap is not None
         behind = self._furthest_behind(range(len(self._at_hand)), n_draws)
         if behind is None:
@@ -143,7 +143,7 @@ class AdaptiveCMC:
 
 
 def shuffled(held: Collection[tuple[int, ...]], streams: Streams) -> list[list[int]]:
-    """The shards of each worker in random order: of those equally far behind, the first is next."""
+    """The shards of each worker in random order, in which ties are broken."""
     n_held = max(map(len, held))
     lanes = [(worker, 0) for worker in range(len(held))]
     uniforms = streams.uniforms(Purpose.TIES, lanes, 0, 1, n_held)[:, 0]

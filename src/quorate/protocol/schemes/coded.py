@@ -42,7 +42,7 @@ class SendCoded:
         self.cov_ridge = cov_ridge
 
     def start(self, fits: Sequence[Fit | None]) -> Arrays:
-        """No draws yet. Fits have no part in Algorithm 3."""
+        """No draws yet. Algorithm 3 does not use fits."""
         return NOTHING
 
     def process(self, draws: Array, state: Arrays) -> tuple[Processed, Arrays]:
@@ -64,7 +64,7 @@ class SendCoded:
 
 
 class _Answers:
-    """Answers to one draw: from whom, what, and how many each cell lacks at least."""
+    """Answers to one draw, and how many more each cell needs at least."""
 
     __slots__ = ("missing", "n_cells_missing", "payloads", "workers")
 
@@ -75,7 +75,7 @@ class _Answers:
         self.n_cells_missing = len(needed)  # cells that lack any
 
     def add(self, worker: int, cell: int, payload: CodedArray) -> None:
-        """One more."""
+        """Add an answer."""
         self.workers.append(worker)
         self.payloads.append(payload)
         self.missing[cell] -= 1
@@ -136,7 +136,7 @@ class CodedCMC:
         return self._batches.up_to(n_draws, worker, chain=0)
 
     def receive(self, block: Block) -> int:
-        """File the answers; late ones, to draws decoded already, are only counted.
+        """Store the answers; late ones, to draws decoded already, are only counted.
 
         Workers answer draws in order, so draws become decodable in order.
         """

@@ -1,13 +1,13 @@
 """Coded CMC with weights that sum to I exactly, and answers that are checked on request.
 
 Algorithm 3 with three changes. Weights are renewed at *checkpoints*, numbers of draws that all
-workers know beforehand, and workers send Σ_s B_ks vec(Ĉ_s⁻¹) there, so that the coordinator decodes
-the sum of precisions that it divides by, where Algorithm 3 estimates it. At a checkpoint all past
-draws are sent again with the new weights, so that early draws are not stuck with early ones. And
-nothing is sent before the first checkpoint, where covariances of draws would be mostly noise.
+workers know beforehand. Workers send Σ_s B_ks vec(Ĉ_s⁻¹) there, so the coordinator decodes the sum
+of precisions that it divides by, where Algorithm 3 estimates it. At a checkpoint all past draws are
+sent again with the new weights, so that early draws do not keep early weights. Nothing is sent
+before the first checkpoint, where covariances of draws would be mostly noise.
 
-All that a worker sends at a checkpoint is in the block of the last draw before it: whoever can
-decode that draw can decode the checkpoint, and no straggler is waited for.
+What a worker sends at a checkpoint is in the block of the last draw before it: answers that decode
+that draw decode the checkpoint too, and no straggler is waited for.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -79,7 +79,7 @@ class ExactCodedCMC:
     ) -> None:
         check_ridge("cov_ridge", cov_ridge)
         floor = default_floor(dim) if floor is None else floor
-        require(floor >= 1, "floor", floor, "there is no release before the first draw")
+        require(floor >= 1, f"floor must be at least 1, not {floor}.")
         self.code = code
         self.dim = dim
         self.floor = floor
@@ -114,17 +114,17 @@ class ExactCodedCMC:
     # At the server
 
     def next_task(self, worker: int, n_draws: int | None) -> Task | None:
-        """As many as it takes; nothing for those who are in quarantine."""
+        """As many draws as it takes; none for workers in quarantine."""
         if worker in self.quarantined:
             return None
         n_wanted = None if n_draws is None else max(n_draws, self.floor)
         return self._batches.up_to(n_wanted, worker, 0)
 
     def receive(self, block: Block) -> int:
-        """Take in what a worker sends, up to where it is in quarantine.
+        """Take in what a worker sends, up to the draw from which it is in quarantine.
 
-        Whoever sends a draw has sent the checkpoint that its weights are of, so all draws decoded
-        since the newest decoded checkpoint have the weights of that one.
+        A worker sends a checkpoint before any draw with its weights, so all draws decoded since the
+        newest decoded checkpoint have the weights of that one.
         """
         worker, n_draws = block.task.worker, len(block.payload)
         self._n_answers += n_draws
@@ -169,12 +169,12 @@ class ExactCodedCMC:
             self.checks.parity(block.task.worker, draw, self._draws.rows(draw))
 
     def _rows(self, block: Block) -> CodedArray:
-        """The payload; what has no width is 0."""
+        """The payload; a payload of width 0 stands for zeros."""
         empty = not block.payload.shape[1]
         return self.code.pack(np.zeros((len(block.payload), self.dim))) if empty else block.payload
 
     def _parts(self, block: Block, numbers: Sequence[int], first: int) -> Iterator[Part]:
-        """What can be checked of a block."""
+        """The parts of a block that can be checked."""
         assert self._shared is not None
         extras, skipped = block.extras, first - block.first_draw
         coded = self._rows(block)[skipped:]
@@ -195,7 +195,7 @@ class ExactCodedCMC:
                 )
 
     def _take_out_quarantined(self) -> None:
-        """Decode again without those who were found out."""
+        """Decode again without quarantined workers."""
         if self.checks is None or len(self.checks.quarantined) == len(self._taken_out):
             return
         for worker, draw in self.checks.quarantined.items():
@@ -206,12 +206,12 @@ class ExactCodedCMC:
 
     @property
     def quarantined(self) -> dict[int, str]:
-        """Workers that were found out, with the reasons."""
+        """Workers found to send wrong answers, with the reasons."""
         return self.checks.reasons if self.checks is not None else {}
 
     @property
     def doubtful(self) -> list[int]:
-        """Global draws that need the answer of a worker that was found out later, for now."""
+        """Global draws that still rest on the answer of a worker that is now in quarantine."""
         since = self._draws.doubtful
         if self._checkpoint in self._checkpoints.doubtful:
             return list(range(self.n_complete))

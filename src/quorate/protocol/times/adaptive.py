@@ -52,7 +52,7 @@ class AdaptiveTimes:
         return Outcomes(times, self._n_received.sum(axis=1).astype(float))
 
     def _take(self, rows: IntArray, workers: IntArray) -> None:
-        """What was asked for is there; or is not started after all, if the worker is lost."""
+        """The task arrives; or it was never started, if the worker is lost."""
         shard, size = self._shard[rows, workers], self._size[rows, workers]
         lost = self._lost[rows, workers]
         self._n_received[rows, shard] += np.where(lost, 0, size)

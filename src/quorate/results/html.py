@@ -1,4 +1,4 @@
-"""HTML in which all that is not markup is escaped."""
+"""A writer of HTML that escapes everything but markup, and words for numbers."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from math import isfinite
 from numbers import Real
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_LONGEST_WORD = 40
+_LONGEST_NAME, _LONGEST_LINE = 40, 200
 
 
 class Html(str):
@@ -17,7 +17,7 @@ class Html(str):
 
 
 def plain(value: object) -> str:
-    """Text that every browser and every encoder takes: on one line, no control characters."""
+    """Text on one line without control characters, which every browser and encoder accepts."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(value).replace("\n", " "))
 
 
@@ -27,73 +27,85 @@ def text(value: object) -> Html:
 
 
 def element(tag: str, *children: object, **attributes: str) -> Html:
-    """`<tag attribute="…">children</tag>`; an underscore at the end of an attribute is left out."""
+    """`<tag attribute="…">children</tag>`; write `class_` for the attribute `class`."""
     named = "".join(f' {name.rstrip("_")}="{text(v)}"' for name, v in attributes.items())
     return Html(f"<{tag}{named}>{joined(children)}</{tag}>")
 
 
 def joined(parts: Iterable[object]) -> Html:
-    """One after the other."""
+    """Parts one after the other."""
     return Html("".join(map(text, parts)))
 
 
 def paragraph(*children: object) -> Html:
-    """Running text."""
+    """A paragraph."""
     return element("p", *children)
 
 
 def note(*children: object) -> Html:
-    """Smaller print."""
+    """A paragraph in smaller print."""
     return element("p", *children, class_="note")
 
 
 def code(value: object) -> Html:
-    """As a machine reads it."""
+    """A command or a value in the font of code."""
     return element("code", value)
 
 
 def bullet_list(items: Iterable[object]) -> Html:
-    """A list without order."""
+    """A list with bullets."""
     return element("ul", *(element("li", item) for item in items))
 
 
-def table(head: Iterable[object], rows: Iterable[Iterable[object]], class_: str = "") -> Html:
-    """Rows begin with their name; all else in them is numbers. On a phone `stacked` ones have it
-    on a line of its own.
-    """
+def table(head: Iterable[object], rows: Iterable[Iterable[object]], **attributes: str) -> Html:
+    """A table. Each row begins with its name; all other cells are numbers."""
     headings = element("tr", *(element("th", name, scope="col") for name in head))
     lines = [
         element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in cells))
         for first, *cells in rows
     ]
-    grid = element("table", element("thead", headings), element("tbody", *lines), class_=class_)
-    return element("div", grid, class_="scroll")
+    return element("table", element("thead", headings), element("tbody", *lines), **attributes)
 
 
-def shortened(name: object, longest: int = _LONGEST_WORD) -> str:
+def scrolling(*children: object) -> Html:
+    """A box that scrolls sideways where the page is narrow."""
+    return element("div", *children, class_="scroll")
+
+
+def shortened(name: object, longest: int = _LONGEST_NAME) -> str:
     """The beginning of a long name."""
     shown = plain(name)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
+def first_line(told: str) -> str:
+    """The first line of a message, shortened; an empty string if there is none."""
+    return "".join(shortened(line, _LONGEST_LINE) for line in told.strip().splitlines()[:1])
+
+
 def number(value: object, digits: int = 4) -> str:
-    """So many digits that matter; what is no number, as it is."""
+    """A number with so many significant digits; anything else as text."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return plain(value)
     if isinstance(value, int) or not isfinite(value):
         return f"{value:,}" if isinstance(value, int) else "—"
     if abs(value) >= 10**digits:
         return fixed(float(value), 0)
-    return f"{float(value):.{digits}g}".replace("-", "−")
+    return f"{float(value):#.{digits}g}".rstrip(".").replace("-", "−")
 
 
 def fixed(value: float, decimals: int) -> str:
-    """So many digits after the point."""
+    """A number with so many digits after the point."""
     return f"{value:,.{decimals}f}".replace("-", "−")
 
 
+def count(value: float) -> str:
+    """A count such as an effective sample size; a dash if it is not finite."""
+    return fixed(value, 0) if isfinite(value) else "—"
+
+
 def seconds(value: float) -> str:
-    """A time."""
+    """A duration; "never" if it is infinite."""
     if not isfinite(value):
         return "never"
     return f"{value:.2f} s" if value < 10 else f"{value:,.0f} s"

@@ -1,0 +1,107 @@
+"""Result, report, live page and stopping rule tell the same of one run: ESS, and who is gone."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import quorate
+from helpers import journals
+from quorate.engines.options import Processes
+from quorate.live.view import LiveView
+from quorate.models import linear
+from quorate.report import report
+from quorate.run.history import History
+
+FAULTS = "slow:1x5,dead:1@2"
+AT_WORK = ("starting", "working", "ended")
+
+
+@pytest.fixture(scope="module", params=["adaptive", "grouped", "coded"])
+def ended(request, tmp_path_factory, seed):
+    """A run with a slow worker and one that dies and is not restarted, and its result."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([np.ones(400), rng.normal(size=400)])  # noqa: N806
+    rows = {"X": X, "y": X @ [1.0, 2.0] + 1.5 * rng.normal(size=400)}
+    folder = tmp_path_factory.mktemp("runs") / request.param
+    result = quorate.sample(
+        linear(["one", "x"]), rows, workers=4, scheme=request.param, draws=600, seed=seed,
+        sampler="ellipse", engine=Processes(restarts=0), faults=FAULTS, run_dir=folder,
+        progress=False, check=False,
+    )  # fmt: skip
+    return folder, result
+
+
+def history_of(folder):
+    with History(folder) as history:
+        history.read()
+    return history
+
+
+def state_of(folder):
+    view = LiveView(folder)
+    try:
+        return view.look()
+    finally:
+        view.close()
+
+
+def ess_in_report(folder):
+    """The column of ESS in the first table, by parameter."""
+    [found] = re.findall(r'<table class="stacked">.*?</table>', report(folder), re.DOTALL)
+    rows = re.findall(r"<bdi>(.*?)</bdi></th>(.*?)</tr>", found)
+    cells = {name: re.findall("<td>(.*?)</td>", rest) for name, rest in rows}
+    return {name: int(row[4].replace(",", "")) for name, row in cells.items()}
+
+
+def warnings_of(folder):
+    return re.findall(r'<p class="warning">(.*?)</p>', report(folder))
+
+
+def gone_on_the_page(folder):
+    lanes = enumerate(state_of(folder)["lanes"])
+    return {worker for worker, lane in lanes if lane["status"] not in AT_WORK}
+
+
+def test_everybody_tells_the_same_ess(ended):
+    folder, result = ended
+    history, state = history_of(folder), state_of(folder)
+    told = result.summary()["ess"]
+    least = history.view.least_ess()
+    assert 20 < least < 4 * result.n_draws
+    assert told.min() == pytest.approx(least, rel=1e-9)
+    assert state["ess"] == pytest.approx(least, rel=1e-9)
+    for parameter, shown, ess in zip(state["parameters"], told, history.view.ess(), strict=True):
+        assert shown == pytest.approx(ess, rel=1e-9)  # that of sigma is that of log(sigma)
+        assert parameter["ess"] == pytest.approx(ess, rel=1e-9)
+    assert ess_in_report(folder) == {name: round(ess) for name, ess in told.items()}
+
+
+def test_a_report_from_the_journal_alone_tells_the_same(ended, tmp_path):
+    folder, result = ended
+    shutil.copy(folder / "journal.sqlite", tmp_path)
+    told = [round(ess) for ess in result.summary()["ess"]]
+    assert list(ess_in_report(tmp_path).values()) == told
+
+
+def test_everybody_tells_the_same_workers_gone(ended):
+    folder, result = ended
+    assert result.lost == {3}
+    assert set(history_of(folder).gone()) == result.lost
+    assert gone_on_the_page(folder) == result.lost
+    assert "lost worker 3" in repr(result)
+    assert warnings_of(folder) == ["Gone at the end: lost worker 3."]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_quarantined_worker_is_gone(finished, tmp_path):
+    records = [
+        *journals.a_run()[:-2],
+        journals.happened(5.0, "quarantined", 1, "it contradicts worker 0 at draw 20"),
+    ]
+    folder = journals.write(tmp_path, records, finished=finished)
+    assert set(history_of(folder).gone()) == gone_on_the_page(folder) == {1}
+    assert state_of(folder)["lanes"][1]["status"] == "quarantined"
+    assert "Gone at the end: quarantined worker 1." in warnings_of(folder)
+    assert "worker 1 quarantined: it contradicts worker 0" in report(folder)
