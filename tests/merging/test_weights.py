@@ -185,19 +185,23 @@ def test_many_counts_at_once_are_one_by_one(rng):
 def test_a_constant_coordinate_without_a_fit_is_named(rng):
     draws = rng.normal(size=(20, 3))
     good, draws[:, 1] = Moments.of(draws), 4.0
-    with pytest.raises(BadInputError, match=r"shard 1 along coordinates \[1\]"):
+    with pytest.raises(
+        BadInputError, match=r"draws of shard 1 are equal along coordinates \[1\].*Draw more"
+    ):
         shrunk_covariances([good, Moments.of(draws)], [None, None])
-    with pytest.raises(BadInputError, match="the shard along"):
+    with pytest.raises(BadInputError, match="the shard are equal along"):
         shrunk_covariance(Moments.of(draws), None)
 
 
 def test_what_is_not_a_number_or_a_covariance_is_named(rng):
     good, fit = Moments.of(rng.normal(size=(20, 2))), Fit(np.zeros(2), np.eye(2))
     bad = Moments(20, np.zeros(2), np.full((2, 2), np.nan))
-    with pytest.raises(BadInputError, match="draws of shard 1"):
+    with pytest.raises(BadInputError, match="draws of shard 1 contain NaN"):
         shrunk_covariances([good, bad], [fit, None])
     for wrong in (np.ones((2, 2)), np.full((2, 2), np.nan), np.diag([1.0, np.inf])):
-        with pytest.raises(BadInputError, match="fit to shard 0"):
+        with pytest.raises(
+            BadInputError, match="fit to shard 0 is not finite and positive definite"
+        ):
             shrunk_covariances([good, good], [Fit(np.zeros(2), wrong), fit])
 
 

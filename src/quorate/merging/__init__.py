@@ -1,6 +1,8 @@
-"""Rules that combine draws of subposteriors into draws of the posterior, one file each.
+"""Merging: draws of the posterior from draws of its subposteriors.
 
-All are called alike: draws of every shard in, (n_s, d) each, `Combined` out.
+Each combination rule has a file of its own and is called the same way: draws of every shard in,
+(n_s, d) each, `Combined` out. What schemes merge with lives here too: weights, pairing, fits of
+warm-up, and the ESS of merged draws. Nothing here may know of models, workers or messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,28 +43,28 @@ def combine(
     variables: Sequence[str] | None = None,
     **options: Any,
 ) -> Combined:
-    """Draws of the posterior from draws of its subposteriors, wherever they were drawn.
+    """Combine draws of subposteriors, from any sampler, into draws of the posterior.
 
-    Subposterior s must be p(θ)^(1/K) times the likelihood of shard s, with p the density of the
-    prior on the scale the draws are given in. They are combined on that scale: a positive variable
-    may come out negative. To combine its logarithm u = log θ, let shards draw with the prior of u,
-    p(θ)·θ, to the power 1/K.
+    Subposterior s must be p(θ)^(1/K) times the likelihood of shard s. Here p is the density of the
+    prior on the scale of the draws. Rules work on that scale, so a positive variable may come out
+    negative. To combine its logarithm u = log θ instead, let shards draw u with the prior
+    (p(θ)·θ)^(1/K).
 
     Parameters
     ----------
     subposterior_draws
         For each shard an array (n_s, d), or an xarray Dataset, DataTree or InferenceData with a
-        group `posterior`, whose chains are put one after the other.
+        group `posterior`. Chains are concatenated.
     rule
         One of `consensus`, `gaussian`, `swiss`, `semiparametric`, `weierstrass`; or a function of
         `ShardDraws`, a seed and options that returns `Combined`.
     seed
-        Of all that is random.
+        Seed of the rule's random numbers.
     variables
-        Which ones to combine, where they have names; all by default.
+        Names of the variables to combine, if the draws have names; all by default.
     options
-        Of the rule: `weights` of consensus, `n_draws` of gaussian, semiparametric and weierstrass,
-        `bandwidth` of the last two.
+        Options of the rule: `weights` of consensus; `n_draws` of gaussian, semiparametric and
+        weierstrass; `bandwidth` of the last two.
     """
     function = RULES[rule] if isinstance(rule, str) else rule
     _check_options(function, seed, options)
@@ -70,7 +72,8 @@ def combine(
     if given and has_names(given[0]):
         given, layout = named_draws(given, variables)
     else:
-        require(variables is None, "variables", variables, "arrays have no names: give columns")
+        no_names = f"variables={variables!r} needs draws with names. Select columns of the arrays."
+        require(variables is None, no_names)
     shards = ShardDraws.of(given, layout.names if layout else None)
     return replace(function(shards, seed=seed, **options), layout=layout)
 

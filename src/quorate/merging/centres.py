@@ -1,9 +1,9 @@
-"""Means of shards that are right from the first draws.
+"""Shifts that make the means of shards accurate from the first draws.
 
-The mean of merged draws is as noisy as the means of shards that go into it. Where warm-up knows
-the mean of a shard better than its draws do yet, their mean is shrunk towards that: by what each
-is worth, or less where they differ by more than noise explains. Merged draws are shifted by what
-shards are; as draws come in the shift goes to 0.
+The mean of merged draws is as noisy as the shard means that go into it. Early in a run, warm-up
+often knows the mean of a shard better than its draws do. The mean of the draws is then shrunk
+towards warm-up's, in proportion to the precision of both, and less if they differ by more than
+noise explains. Merged draws are shifted accordingly. The shift goes to 0 as draws come in.
 """
 
 import numpy as np
@@ -13,18 +13,17 @@ from quorate.merging.fit import Fit
 from quorate.merging.weights import WORTH
 from quorate.numerics.moments import Moments
 
-_SIGMAS = 2.0  # beyond √d, of a chi with d degrees of freedom: exceeded once in 300 times
+_SIGMAS = 2.0  # above √d: a chi with d degrees of freedom exceeds that once in 300 times
 
 
 def shift_of(moments: Moments, fit: Fit | None) -> Array:
-    """What to add to the draws of a shard, shape (d,): 0 where its fit does not know the mean.
+    """Shift to add to the draws of a shard, shape (d,); 0 if its fit does not know the mean.
 
-    Draws say where they differ from the fit louder than their noise: then the share
-    1 - limit² / gap² of the gap is theirs, as in `quorate.merging.weights`. Chains are slow in
-    heavy tails: n draws are worth fewer there, and the fourth moment of their mean is
-    1 + (noise - 1) / n times that of a Gaussian, by whose root the limit is wider. Noise is judged
-    by how wide draws are as well: a chain that was far out for a while brings a mean that is off,
-    and a spread that says so.
+    If the gap between fit and draws exceeds its noise, draws keep the share 1 - limit² / gap² of
+    it, as in `quorate.merging.weights`. Chains mix slowly in heavy tails, so n draws count for
+    fewer there. The fourth moment of their mean is 1 + (noise - 1) / n times a Gaussian's, and the
+    limit is wider by its root. The noise also depends on the spread of the draws: a chain that was
+    far out for a while has a mean that is off, and a spread that shows it.
     """
     if fit is None or not fit.worth or not moments.count:
         return np.zeros(moments.mean.shape[-1])

@@ -1,4 +1,4 @@
-"""What a rule gives: draws of the posterior, their moments, and what the rule takes for granted."""
+"""The result of a combination rule: draws, their moments, and what the rule assumes."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,14 +22,14 @@ class Combined:
     draws
         Shape (n_draws, d).
     mean, covariance
-        Of the posterior as the rule has it: m and V for the rules that know them, those of `draws`
-        for the others. Shapes (d,) and (d, d).
+        Moments of the posterior: the rule's m and V if it computes them, else those of `draws`.
+        Shapes (d,) and (d, d).
     rule
-        The rule's name.
+        Name of the rule.
     assumes
-        What must hold for the draws to be right, in a sentence.
+        A sentence: what must hold for the draws to be right.
     layout
-        Variables by name, where shards came with names.
+        Variables by name, if the shards' draws had names.
     """
 
     draws: Array
@@ -41,19 +41,19 @@ class Combined:
 
     @property
     def names(self) -> list[str]:
-        """Of the coordinates, such as `beta[2]`; `x[2]` where none were given."""
+        """Names of the coordinates, such as `beta[2]`; `x[2]` if none were given."""
         if self.layout is None:
             return [f"x[{j}]" for j in range(len(self.mean))]
         return self.layout.names
 
     @property
     def variables(self) -> dict[str, Array]:
-        """Draws by name, (n_draws, *shape) each; `x` alone where no names were given."""
+        """Draws by name, (n_draws, *shape) each; only `x` if no names were given."""
         return {"x": self.draws} if self.layout is None else self.layout.split(self.draws)
 
     @property
     def posterior(self) -> "xr.DataTree":
-        """The draws in ArviZ's form: one chain, group `posterior`."""
+        """The draws as an ArviZ data tree: one chain, group `posterior`."""
         import xarray as xr
 
         coords = {"chain": [0], "draw": np.arange(len(self.draws))}
@@ -74,7 +74,7 @@ class Combined:
     def summary_rows(self) -> dict[str, dict[str, float]]:
         """Mean, sd and 94 % interval of every coordinate, by name.
 
-        No ESS: draws that share draws of shards do not show in their order how few they are worth.
+        There is no ESS: combined draws share draws of shards, which their order does not show.
         """
         low, high = np.quantile(self.draws, [0.03, 0.97], axis=0)
         sds = np.sqrt(np.diagonal(self.covariance))

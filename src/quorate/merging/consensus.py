@@ -1,8 +1,8 @@
-"""Consensus: draws averaged with weights. Eqs (5), (6), (8) and (10).
+"""Consensus: weighted averages of draws. Eqs (5), (6), (8) and (10).
 
-Exact where subposteriors are Gaussian (Scott et al. 2016). `consensus` is the rule for draws at
-hand; `consensus_weights` and `merge`, of which schemes are made, take leading axes, so that many
-runs, or many moments of one run, are combined at once.
+Exact for Gaussian subposteriors (Scott et al. 2016). `consensus` is the rule for given draws.
+Schemes use `consensus_weights` and `merge`. Both accept leading axes, and so combine many runs, or
+many moments of one run, at once.
 """
 
 from collections.abc import Sequence
@@ -33,16 +33,17 @@ def consensus(
     Parameters
     ----------
     draws
-        (n_s, d) for each shard. Where all have as many, the l-th go together; else every shard's
-        draws are used equally often, in random order, up to the largest count.
+        (n_s, d) for each shard. If all shards have the same number, the l-th draws are averaged.
+        Else each shard's draws are used equally often, in random order, up to the largest number.
     seed
-        Of that order.
+        Seed of that order.
     weights
-        `full` for eq. (6), W_s = (Σ C⁻¹)⁻¹ C_s⁻¹, from sample covariances; `diagonal` for the same
+        `full` for eq. (6), W_s = (Σ C⁻¹)⁻¹ C_s⁻¹, from sample covariances; `diagonal` for eq. (6)
         from variances alone; `uniform` for W_s = I/K.
     """
     shards = ShardDraws.of(draws)
-    require(weights in _ASSUMES, "weights", weights, f"choose one of {', '.join(_ASSUMES)}")
+    known = ", ".join(_ASSUMES)
+    require(weights in _ASSUMES, f"Unknown weights {weights!r}. Choose one of {known}.")
     found = merge(_weights(shards, weights), _paired(shards, seed))
     return shards.combined(found, "consensus", _ASSUMES[weights])
 
@@ -58,7 +59,7 @@ def consensus_weights(covs: Array) -> Array:
     Returns
     -------
     Array
-        `[..., s, :, :]` is W_s = (Σ C⁻¹)⁻¹ C_s⁻¹; over shards they sum to I.
+        `[..., s, :, :]` is W_s = (Σ C⁻¹)⁻¹ C_s⁻¹. They sum to I over shards.
     """
     precisions = spd_inverse(covs)
     posterior_cov = spd_inverse(precisions.sum(axis=-3))
@@ -66,7 +67,7 @@ def consensus_weights(covs: Array) -> Array:
 
 
 def merge(weights: Array, draws: Array) -> Array:
-    """Global draws θ^l = Σ_s W_s θ_s^l of eqs (5), (8) and (10), all in one matrix product.
+    """Global draws θ^l = Σ_s W_s θ_s^l of eqs (5), (8) and (10), in one matrix product.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ def _weights(shards: ShardDraws, kind: str) -> Array:
 
 
 def _paired(shards: ShardDraws, seed: int) -> Array:
-    """One draw of each shard side by side, shape (n_draws, n_shards, d)."""
+    """One draw of each shard for every global draw, shape (n_draws, n_shards, d)."""
     n_draws = max(shards.counts)
     if min(shards.counts) == n_draws:
         return np.stack(shards.scaled, axis=1)

@@ -1,107 +1,143 @@
-"""Monte Carlo errors of merged draws, where shards have unequal numbers of draws.
+"""Effective sample size (ESS) and R-hat of merged draws.
 
-A global draw is Σ_s W_s θ_s, so the mean of global draws in which the draws of a shard are all used
-equally often is Σ_s W_s θ̄_s, whatever the pairing, and its variance is Σ_s Var(W_s θ̄_s): shards are
-independent. To pair the same draws again adds nothing to that. Global draws depend on each other by
-the draws they share, so an ESS computed from them as if they were a chain would be far too high.
-Where `quorate.merging.centres` shifts them, errors of means are smaller than told here.
+A global draw is Σ_s W_s θ_s. If every draw of a shard is used equally often, the mean of the
+global draws is Σ_s W_s θ̄_s, whatever the pairing. Shards are independent, so its variance is
+Σ_s Var(W_s θ̄_s), and pairing the same draws again does not reduce it. Global draws share draws of
+shards: treating them as a chain would overstate their ESS by far. Where
+`quorate.merging.centres` shifts the draws, errors of means are smaller than this ESS implies.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
 from quorate.numerics.ess import bulk_ess, mean_ess, split_rhat
 
-_MOSTLY = 0.5  # of a function's variance, that a line may leave unexplained
+_FEWEST_OF_A_SHARD = 4  # draws of a shard from which an ESS can be computed
+_UNEXPLAINED = 0.5  # share of a function's variance that its best line may leave unexplained
+_TIES = 0.01  # share of neighbours that rounding may make equal
+_FIRST_LOOK = 100  # draws that rule out most pairs of function and coordinate
 
 
-def merged_mcse(weights: Array, shard_draws: Sequence[Array]) -> Array:
-    """Monte Carlo standard error of the mean of the merged draws, shape (d,).
+def fewest_draws(dim: int) -> int:
+    """Number of global draws in `dim` dimensions below which weights and ESS mean nothing."""
+    return 2 * dim + 8
 
-    It is that of the draws for given weights. Where weights are estimated from the same draws,
-    their noise comes on top: an error of the rule, which all merged draws have in common.
+
+def effective_draws(draws: Array, weights: Array | None, shard_draws: Sequence[Array]) -> Array:
+    """Effective number of global draws of every unconstrained coordinate, shape (d,).
+
+    It is `merged_ess` if the weights are known. For a coded run, which has none, it is the bulk
+    ESS of the global draws as one chain.
+
+    Parameters
+    ----------
+    draws
+        The global draws, (n_draws, d).
+    weights, shard_draws
+        As for `merged_ess`; None and nothing for a coded run.
+
+    Returns
+    -------
+    Array
+        NaN along all coordinates if there are fewer than `fewest_draws`, or fewer than four draws
+        of some shard.
+    """
+    dim = draws.shape[1]
+    counts = [len(draws)] if weights is None else [len(of) for of in shard_draws]
+    if len(draws) < fewest_draws(dim) or min(counts) < _FEWEST_OF_A_SHARD:
+        return np.full(dim, np.nan)
+    return bulk_ess(draws[None]) if weights is None else merged_ess(weights, shard_draws)
+
+
+def merged_ess(weights: Array, shard_draws: Sequence[Array]) -> Array:
+    """Number of independent posterior draws whose mean has the same error, shape (d,).
+
+    This is the harmonic mean of the shards' ESS, weighted by their shares of the posterior's
+    variance. It is never below the smallest of them. If one of four equal shards is behind, it is
+    at most four times that shard's.
 
     Parameters
     ----------
     weights
         W_s, shape (n_shards, d, d).
     shard_draws
-        All draws of each shard, (n_s, d) with n_s of at least 4; one chain after the other
-        (`quorate.protocol.ledger.Ledger.chains`), for the ESS of W_s θ_s to be found.
+        All draws of each shard, (n_s, d) with n_s of at least 4, one chain after the other
+        (`quorate.protocol.ledger.Ledger.chains`).
     """
-    variances, ess = _parts(weights, shard_draws)
-    return np.asarray(np.sqrt((variances / ess).sum(axis=0)))
-
-
-def merged_ess(weights: Array, shard_draws: Sequence[Array]) -> Array:
-    """How many independent draws of the posterior would have this error in the mean, shape (d,).
-
-    The harmonic mean of the shards' ESS, each with its share of the posterior's variance for its
-    weight: never below the least of them, and no more than four times it where one of four equal
-    shards is behind.
-    """
-    variances, ess = _parts(weights, shard_draws)
-    return np.asarray(variances.sum(axis=0) / (variances / ess).sum(axis=0))
-
-
-def fewest_draws(dim: int) -> int:
-    """Global draws below which weights, and so an ESS, mean nothing."""
-    return 2 * dim + 8
-
-
-def effective_draws(draws: Array, weights: Array | None, shard_draws: Sequence[Array]) -> Array:
-    """Effective number of draws of every unconstrained coordinate, shape (d,).
-
-    That of `merged_ess` where weights are known; else that of the global draws as one chain. NaN
-    where there are too few draws.
-    """
-    dim = draws.shape[-1]
-    if len(draws) <= fewest_draws(dim):
-        return np.full(dim, np.nan)
-    return bulk_ess(draws[None]) if weights is None else merged_ess(weights, shard_draws)
+    return _ess(_parts(weights, shard_draws))
 
 
 def ess_and_rhat(
     values: Array, draws: Array, weights: Array, shard_draws: Sequence[Array]
 ) -> tuple[Array, Array]:
-    """Effective draws for the means of functions of the parameters, and the worst R-hat behind.
+    """ESS for the means of functions of the parameters, and the worst R-hat among shards.
 
-    A function is taken as linear where its least-squares line explains most of it, and told by
-    what shards contribute along that line; else by the worst of all coordinates.
+    A rank-normalised ESS does not change under monotone transforms. So a function that rises or
+    falls with one coordinate, as exp(x) does, gets that coordinate's `merged_ess` and R-hat. Any
+    other function is approximated by its least-squares line, and by the worst coordinate if the
+    line explains too little of it.
 
     Parameters
     ----------
     values
-        Of the functions at the merged draws, shape (n_draws, n_functions).
+        Values of the functions at the merged draws, shape (n_draws, n_functions).
     draws
         The merged draws, (n_draws, d).
+    weights, shard_draws
+        As for `merged_ess`.
     """
+    parts = _parts(weights, shard_draws)
+    coordinate_ess, coordinate_r_hat = _ess(parts), _worst_r_hat(parts)
     centred, wanted = draws - draws.mean(axis=0), values - values.mean(axis=0)
     lines, *_ = np.linalg.lstsq(centred, wanted, rcond=None)
-    is_line = np.var(wanted - centred @ lines, axis=0) < _MOSTLY * np.var(wanted, axis=0)
-    ess, r_hat = _along(lines, weights, shard_draws)
-    if not is_line.all():
-        of_coordinates = _along(np.eye(draws.shape[1]), weights, shard_draws)
-        ess = np.where(is_line, ess, of_coordinates[0].min())
-        r_hat = np.where(is_line, r_hat, of_coordinates[1].max())
-    return ess, r_hat
+    is_line = np.var(wanted - centred @ lines, axis=0) < _UNEXPLAINED * np.var(wanted, axis=0)
+    along = [part @ lines for part in parts]
+    with np.errstate(invalid="ignore"):  # lines of length 0 have no ESS
+        ess = np.where(is_line, _ess(along), coordinate_ess.min())
+    r_hat = np.where(is_line, _worst_r_hat(along), coordinate_r_hat.max())
+    which = _coordinates(values, draws)
+    return (
+        np.where(which < 0, ess, coordinate_ess[which]),
+        np.where(which < 0, r_hat, coordinate_r_hat[which]),
+    )
 
 
-def _along(lines: Array, weights: Array, shard_draws: Sequence[Array]) -> tuple[Array, Array]:
-    """ESS of the merged mean along each line (d, n_lines), and the worst R-hat among shards."""
-    parts = [of @ (weight.T @ lines) for weight, of in zip(weights, shard_draws, strict=True)]
+def _coordinates(values: Array, draws: Array) -> IntArray:
+    """The coordinate that each function is a monotone function of; -1 if there is none."""
+    found = np.full(values.shape[1], -1)
+    for j, coordinate in enumerate(draws.T):
+        first_rises = _rises(values[:_FIRST_LOOK], coordinate[:_FIRST_LOOK])
+        likely = np.flatnonzero(_have_one_sign(first_rises))
+        rises = _rises(values[:, likely], coordinate)
+        n_rises, n_different = np.count_nonzero(rises, axis=0), len(np.unique(coordinate)) - 1
+        is_strict = (n_rises > (1 - _TIES) * n_different) & (n_rises <= n_different)
+        found[likely[_have_one_sign(rises) & is_strict]] = j
+    return found
+
+
+def _rises(values: Array, coordinate: Array) -> Array:
+    """Differences of neighbours among `values` (n, m), in the order of a coordinate (n,)."""
+    return np.diff(values[np.argsort(coordinate)], axis=0)
+
+
+def _have_one_sign(rises: Array) -> Array:
+    return np.asarray((rises >= 0).all(axis=0) | (rises <= 0).all(axis=0))
+
+
+def _parts(weights: Array, shard_draws: Sequence[Array]) -> list[Array]:
+    """W_s θ_s for all draws of each shard, (n_s, d) each."""
+    return [draws @ weight.T for weight, draws in zip(weights, shard_draws, strict=True)]
+
+
+def _ess(parts: Sequence[Array]) -> Array:
+    """ESS of the mean of sums over shards, from the terms (n_s, m) of each shard: shape (m,)."""
     variances = np.array([part.var(axis=0, ddof=1) for part in parts])
     ess = np.array([mean_ess(part[None]) for part in parts])
-    r_hats = np.array([split_rhat(part[None]) for part in parts])
-    with np.errstate(invalid="ignore"):  # lines of length 0 have neither
-        merged = variances.sum(axis=0) / (variances / ess).sum(axis=0)
-    return np.asarray(merged), np.asarray(r_hats.max(axis=0))
+    return np.asarray(variances.sum(axis=0) / (variances / ess).sum(axis=0))
 
 
-def _parts(weights: Array, shard_draws: Sequence[Array]) -> tuple[Array, Array]:
-    """Variances of the coordinates of W_s θ_s, and their ESS, both (n_shards, d)."""
-    parts = [draws @ weight.T for weight, draws in zip(weights, shard_draws, strict=True)]
-    variances = np.array([part.var(axis=0, ddof=1) for part in parts])
-    return variances, np.array([mean_ess(part[None]) for part in parts])
+def _worst_r_hat(parts: Sequence[Array]) -> Array:
+    """Largest R-hat of the terms (n_s, m) of any shard, shape (m,)."""
+    return np.asarray(np.max([split_rhat(part[None]) for part in parts], axis=0))

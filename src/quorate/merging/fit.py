@@ -1,4 +1,4 @@
-"""A Gaussian fit of a subposterior, as warm-up finds it before the first draw."""
+"""The Gaussian fit of a subposterior that warm-up finds before the first draw."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,19 +15,19 @@ _FITS = "fits"
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What is known of a subposterior without its draws.
+    """What warm-up knows of a subposterior.
 
     Parameters
     ----------
     mean
-        The mean (d,) as well as it is known, be it no better than the mode.
+        Best known estimate of the mean (d,); the mode if there is no better one.
     covariance
-        The inverse curvature at the mode (d, d), or better where known.
+        Best known estimate of the covariance (d, d): the inverse curvature at the mode, or better.
     noise
-        How much more noise covariances of draws have than those of Gaussian draws: times the
-        variance, where the tails are heaviest. Chains are about as many times slower there.
+        Variance of sample covariances relative to Gaussian draws, along the heaviest tail. Chains
+        mix about that many times more slowly there.
     worth
-        How many independent draws have a mean as good as `mean`; 0 where it is a mode.
+        Number of independent draws whose mean is as accurate as `mean`; 0 if `mean` is a mode.
     """
 
     mean: Array
@@ -50,7 +50,7 @@ def as_arrays(fits: Sequence[Fit | None]) -> dict[str, NDArray[Any]]:
 
 
 def fits_among(arrays: Mapping[str, NDArray[Any]], shards: Sequence[int]) -> dict[int, Fit]:
-    """The fits among flat arrays, by shard; `shards[i]` is the i-th."""
+    """Fits by shard, from the arrays of a message; `shards[i]` is the shard of the i-th fit."""
     return {
         shards[int(i)]: Fit(
             fit["mean"], fit["covariance"], float(fit["noise"]), float(fit["worth"])

@@ -1,4 +1,4 @@
-"""Variables by name, side by side in the columns of a matrix, and back."""
+"""Conversion of named variables to the columns of a matrix, and back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class Layout:
     Parameters
     ----------
     shapes, dims
-        Of one draw of each variable, by its name, in the order of the columns.
+        Shape and dims of one draw of each variable, by name, in the order of the columns.
     labels
-        Coordinates of the dims, as xarray takes them.
+        Coordinates of the dims, in xarray's form.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -34,9 +34,9 @@ class Layout:
 
     @classmethod
     def of(cls, dataset: "xr.Dataset", variables: Sequence[str] | None) -> "Layout":
-        """That of a shard's posterior: its variables, or those of them that are wanted."""
+        """Layout of a shard's posterior, of all its variables or of those in `variables`."""
         wanted = list(map(str, dataset.data_vars)) if variables is None else list(variables)
-        require(len(wanted) > 0, "variables", wanted, "the posterior of shard 0 is empty")
+        require(len(wanted) > 0, "There are no variables to combine in the posterior of shard 0.")
         for name in wanted:
             _check(dataset, name, shard=0)
         dims = {
@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def names(self) -> list[str]:
-        """Of the columns: `mu`, `beta[0]`, `beta[1]`."""
+        """Names of the columns: `mu`, `beta[0]`, `beta[1]`."""
         return [
             f"{name}[{','.join(map(str, index))}]" if index else name
             for name, shape in self.shapes.items()
@@ -58,18 +58,20 @@ class Layout:
         ]
 
     def matrix(self, dataset: "xr.Dataset", shard: int) -> Array:
-        """The draws of a shard, chains one after the other, shape (n_draws, d)."""
+        """The draws of a shard, its chains concatenated, shape (n_draws, d)."""
         for name, shape in self.shapes.items():
             _check(dataset, name, shard)
             found = tuple(dataset[name].sizes.get(dim, 0) for dim in self.dims[name])
             same = found == shape and dataset[name].ndim == len(shape) + 2
             sizes = dict(dataset[name].sizes)
             expected = dict(zip(self.dims[name], shape, strict=True))
-            require(same, f"{name} in shard {shard}", sizes, f"shard 0 has {expected} besides")
+            differs = f"{name} has sizes {sizes} in shard {shard}, but {expected} in shard 0"
+            require(same, f"{differs} (without chains and draws). All shards must agree.")
         for dim, labels in self.labels.items():
             same = dim in dataset.indexes and dataset.indexes[dim].equals(labels)
             received = list(dataset.indexes[dim]) if dim in dataset.indexes else None
-            require(same, f"labels of {dim} in shard {shard}", received, "not those of shard 0")
+            differs = f"{dim} has labels {received} in shard {shard}, not those of shard 0."
+            require(same, f"{differs} Give all shards the same labels in the same order.")
         columns = [
             dataset[name].transpose(*_EVERY_DRAW, *dims).to_numpy().reshape(_n_draws(dataset), -1)
             for name, dims in self.dims.items()
@@ -77,7 +79,7 @@ class Layout:
         return np.concatenate(columns, axis=1, dtype=np.float64)
 
     def split(self, draws: Array) -> dict[str, Array]:
-        """Columns back to variables, (n_draws, *shape) each."""
+        """Variables, (n_draws, *shape) each, from the columns of `draws`."""
         ends = np.cumsum([prod(shape) for shape in self.shapes.values()])
         parts = np.split(draws, ends[:-1], axis=1)
         return {
@@ -89,29 +91,36 @@ class Layout:
 def named_draws(
     posteriors: Sequence[Any], variables: Sequence[str] | None
 ) -> tuple[list[Array], Layout]:
-    """The draws of shards that came with names, as matrices, and which column is what."""
+    """Matrices of the named draws of all shards, and the layout of their columns."""
     datasets = [_dataset(shard, given) for shard, given in enumerate(posteriors)]
     layout = Layout.of(datasets[0], variables)
     if variables is None:
         expected = sorted(layout.shapes)
         for shard, dataset in enumerate(datasets):
             found = sorted(map(str, dataset.data_vars))
-            way_out = f"shard 0 has {expected}: choose `variables` that all shards have"
-            require(found == expected, f"variables of shard {shard}", found, way_out)
+            differs = f"Shard {shard} has variables {found}, but shard 0 has {expected}."
+            require(found == expected, f"{differs} Choose `variables` that all shards have.")
     return [layout.matrix(dataset, shard) for shard, dataset in enumerate(datasets)], layout
 
 
 def has_names(given: object) -> bool:
-    """Whether this is an xarray Dataset, a DataTree, or what has a `posterior`, not an array."""
+    """Whether `given` is an xarray Dataset, a DataTree or an object with a `posterior`."""
     return hasattr(given, "data_vars") or hasattr(given, "posterior")
 
 
 def _dataset(shard: int, given: Any) -> "xr.Dataset":
-    require(has_names(given), f"shard {shard}", type(given).__name__, "shard 0 came with names")
+    kind = type(given).__name__
+    require(
+        has_names(given),
+        f"The draws of shard 0 have names, but shard {shard} is of type {kind}. "
+        "Give all shards as arrays, or all with names.",
+    )
     if hasattr(given, "children") or not hasattr(given, "data_vars"):
-        groups = list(getattr(given, "children", ()))
-        way_out = "give a tree with a group `posterior`"
-        require(hasattr(given, "posterior"), f"groups of shard {shard}", groups, way_out)
+        groups = ", ".join(map(str, getattr(given, "children", ()))) or "none"
+        require(
+            hasattr(given, "posterior"),
+            f"Shard {shard} has no group `posterior` (its groups: {groups}). Give a tree with one.",
+        )
         given = given.posterior
     dataset: xr.Dataset = given.to_dataset() if hasattr(given, "children") else given
     return dataset
@@ -119,14 +128,19 @@ def _dataset(shard: int, given: Any) -> "xr.Dataset":
 
 def _check(dataset: "xr.Dataset", name: str, shard: int) -> None:
     found = list(map(str, dataset.data_vars))
-    require(name in found, "variable", name, f"shard {shard} has {', '.join(found)}")
+    known = f"The variables of shard {shard} are {', '.join(found)}."
+    require(name in found, f"No variable named `{name}`. {known}")
     variable = dataset[name]
-    way_out = "it must have the dims chain and draw, as in ArviZ, or be left out of `variables`"
-    has_draws = set(_EVERY_DRAW) <= set(variable.dims)
-    require(has_draws, f"dims of {name} in shard {shard}", variable.dims, way_out)
-    way_out = "rules combine real numbers only: leave it out of `variables`"
-    is_real = np.issubdtype(variable.dtype, np.floating)
-    require(is_real, f"type of {name} in shard {shard}", str(variable.dtype), way_out)
+    require(
+        set(_EVERY_DRAW) <= set(variable.dims),
+        f"{name} in shard {shard} has dims {variable.dims}, not chain and draw. "
+        "Add them, as ArviZ does, or leave it out of `variables`.",
+    )
+    require(
+        np.issubdtype(variable.dtype, np.floating),
+        f"{name} in shard {shard} is of type {variable.dtype}, but rules combine real numbers. "
+        "Leave it out of `variables`.",
+    )
 
 
 def _n_draws(dataset: "xr.Dataset") -> int:

@@ -1,10 +1,10 @@
-"""Which draw of a shard goes into which global draw.
+"""Pairing: which draw of each shard goes into which global draw.
 
-Draws of different shards are independent, so any choice of one draw from every shard makes a global
-draw. The paper pairs the l-th of each, in order of arrival, and leaves over what some shards have
-more of than others (`paper`). Here every draw is used (`all`), and several times: the draws of a
-shard are gone through again and again, each time in another order, so that all are used equally
-often and hardly any pair comes twice. `docs/beyond.md` says what that does to errors.
+Draws of different shards are independent, so one draw of every shard, however chosen, makes a
+global draw. The pairing `paper` takes the l-th draw of each shard, in order of arrival, and leaves
+surplus draws of fast shards unused. The pairing `all` uses every draw, several times: it goes
+through the draws of a shard again and again, each time in a new order. All draws are then used
+equally often, and hardly any pair occurs twice. `docs/beyond.md` gives the effect on errors.
 """
 
 import numpy as np
@@ -14,17 +14,18 @@ from quorate.errors import require
 from quorate.numerics.streams import Purpose, Streams
 
 PAIRINGS = ("paper", "all")
-REPEATS = 8  # times that the draws of the shard with the most are used
-_PER_ROW = 4  # uniforms that are made together
+REPEATS = 8  # uses of each draw of the shard that has the most draws
+_PER_ROW = 4  # uniforms generated together
 
 
 def check_pairing(pairing: str) -> None:
-    """Refuse what is not one of `PAIRINGS`."""
-    require(pairing in PAIRINGS, "pairing", pairing, f"choose one of {', '.join(PAIRINGS)}")
+    """Refuse a pairing that is not one of `PAIRINGS`."""
+    known = ", ".join(PAIRINGS)
+    require(pairing in PAIRINGS, f"Unknown pairing {pairing!r}. Choose one of {known}.")
 
 
 def n_paired(counts: IntArray) -> IntArray:
-    """Global draws made of `counts` draws of shards, (..., n_shards): shape (...)."""
+    """Number of global draws, shape (...), from `counts` draws of shards, (..., n_shards)."""
     return np.asarray(REPEATS * counts.max(axis=-1))
 
 
@@ -34,19 +35,19 @@ def every_draw(counts: IntArray, streams: Streams) -> IntArray:
     Parameters
     ----------
     counts
-        `counts[..., s]` draws of shard s are there, at least one: shape (..., n_shards).
+        `counts[..., s]` is the number of draws of shard s, at least 1: shape (..., n_shards).
     streams
-        Whose randomness orders the draws.
+        Random numbers that order the draws.
 
     Returns
     -------
     IntArray
         `[..., s, l]` is the draw of shard s for global draw l, shape (..., n_shards, largest of
-        `n_paired`). A shard's draws come in a random order, then in another one, and so on: among
-        the first l, for any l, no draw is used more than once more than another.
+        `n_paired`). A shard's draws come in a random order, then in another one, and so on. Among
+        the first l global draws, for any l, uses of two draws of a shard differ by at most one.
     """
     n_global = int(n_paired(counts).max())
-    places = np.arange(n_global + int(counts.max()))  # the last order may have to be cut short
+    places = np.arange(n_global + int(counts.max()))  # the last order may be cut short
     lanes = [(shard, 0) for shard in range(counts.shape[-1])]
     n_rows = -(-len(places) // _PER_ROW)
     uniforms = streams.uniforms(Purpose.PAIRING, lanes, 0, n_rows, _PER_ROW)

@@ -1,18 +1,18 @@
-"""The semiparametric rule: a Gaussian for each subposterior, times a kernel estimate of the rest.
+"""The semiparametric rule: a Gaussian for each subposterior, times a kernel-density correction.
 
 Neiswanger, Wang & Xing (2014, §3.3): the estimate of subposterior s is
 
     N(θ | μ_s, C_s) · 1/n_s Σ_i N(θ | θ_i, h²C_s) / N(θ_i | μ_s, C_s).
 
 The product over shards is a mixture of Gaussians with one component for each vector of indices
-(i_1, …, i_K). Indices are drawn by independence Metropolis within Gibbs, one shard at a time, and
-θ from their component. Exact for every shape as h → 0 and n_s → ∞, and for Gaussians at any h.
+(i_1, …, i_K). Independence Metropolis within Gibbs draws the indices, one shard at a time, and θ
+comes from their component. Exact for every shape as h → 0 and n_s → ∞, and for Gaussians at any h.
 
-Departures from the paper: kernels have the shape h²C_s instead of h²I, so that units do not matter
-and everything needed of a draw is two numbers and a vector; many chains of indices run side by
-side; draws are kept only after h has come down to its last value, n^(-1/(4+d)) by default; and
-1/N(θ_i | μ_s, C_s) is cut off where the farthest of n_s Gaussian draws would lie, or else a few
-draws in the tail of a skewed subposterior carry all the weight.
+Departures from the paper: Kernels have the shape h²C_s instead of h²I. So units do not matter, and
+the rule needs only two numbers and a vector per draw. Many chains of indices run side by side.
+Draws are kept only after h has reached its last value, n^(-1/(4+d)) by default. The factor
+1/N(θ_i | μ_s, C_s) is cut off where the farthest of n_s Gaussian draws would lie. Without the cut a
+few draws in the tail of a skewed subposterior carry all the weight.
 """
 
 import warnings
@@ -30,14 +30,14 @@ from quorate.merging.combined import Combined
 from quorate.merging.shard_draws import ShardDraws
 
 _ASSUMES = (
-    "There are enough draws to estimate the subposteriors' densities: a few dimensions, and "
-    "subposteriors that overlap where the posterior is."
+    "There are enough draws to estimate the subposteriors' densities: dimensions are few, and "
+    "subposteriors overlap where the posterior is."
 )
 _CHAINS = 200
-_ANNEALING = 200  # sweeps in which h comes down from 1
-_LAST = 20  # of these, from which the acceptance rate is known
-_MOVES = 2  # of every index between two draws that are kept, on average
-_MOST_SWEEPS = 50  # between two draws that are kept
+_ANNEALING = 200  # sweeps in which h falls from 1 to its last value
+_LAST = 20  # of these, from which the acceptance rate is measured
+_MOVES = 2  # of every index between two kept draws, on average
+_MOST_SWEEPS = 50  # between two kept draws
 
 
 def semiparametric(
@@ -54,17 +54,17 @@ def semiparametric(
     draws
         (n_s, d) for each shard.
     seed
-        Of the indices and of what is drawn around them.
+        Seed of the indices and of the draws around them.
     n_draws
-        How many; as many as the largest shard has by default.
+        Number of draws; by default that of the largest shard.
     bandwidth
-        h, in sds of each subposterior; n^(-1/(4+d)) of the smallest shard by default.
+        h, in sds of each subposterior; by default n^(-1/(4+d)) with n draws of the smallest shard.
     """
     shards = ShardDraws.of(draws)
     n_draws = n_draws or max(shards.counts)
     if bandwidth is None:
         bandwidth = min(shards.counts) ** (-1 / (4 + shards.dim))
-    require(0 < bandwidth < np.inf, "bandwidth", bandwidth, "give a number above 0")
+    require(0 < bandwidth < np.inf, f"bandwidth must be a number above 0, not {bandwidth!r}.")
     if len(shards.scaled) == 1:
         return shards.combined(shards.scaled[0], "semiparametric", _ASSUMES)
     rng = np.random.default_rng(seed)
@@ -79,9 +79,9 @@ def semiparametric(
 
 @dataclass
 class _Chains:
-    """Vectors of indices, one for each chain, and what their weight is made of.
+    """Vectors of indices, one for each chain, and the terms of their weights.
 
-    With θ̄ = Σ W_s θ_s, all from m: the log weight of a vector of indices is -½ times
+    Let θ̄ = Σ W_s θ_s, with all θ measured from m. The log weight of a vector of indices is -½ times
 
         (Σ_s θ_sᵀ P_s θ_s - θ̄ᵀ V⁻¹ θ̄) / h² + θ̄ᵀ V⁻¹ θ̄ / (1 + h²) - Σ_s (θ_s - μ_s)ᵀ P_s (θ_s - μ_s).
 
@@ -119,7 +119,7 @@ class _Chains:
         return np.asarray(np.sum(chosen, axis=0))
 
     def sweep(self, bandwidth: float) -> Array:
-        """Propose a new index for every shard in turn; what share of chains took it, by shard."""
+        """Propose a new index for every shard in turn. Returns acceptance rates by shard."""
         points = self.points()
         n_chains, rates = len(points), np.zeros(len(self.indices))
         narrow = 1 / bandwidth**2
@@ -138,7 +138,7 @@ class _Chains:
 
 
 def _walk(chains: _Chains, n_draws: int, bandwidth: float) -> Array:
-    """Anneal, then keep the chains' points every so many sweeps, shape (n_draws, d)."""
+    """Anneal, then keep the chains' points at regular intervals, shape (n_draws, d)."""
     start = max(1.0, bandwidth)
     schedule = start * (bandwidth / start) ** np.linspace(0, 1, _ANNEALING - _LAST)
     for h in schedule:
@@ -147,9 +147,9 @@ def _walk(chains: _Chains, n_draws: int, bandwidth: float) -> Array:
     n_sweeps = min(_MOST_SWEEPS, int(np.ceil(_MOVES / max(rate, 1e-9))))
     if rate * _MOST_SWEEPS < 1:
         warnings.warn(
-            f"semiparametric: {rate:.1%} of proposals for some shard were accepted, so that draws "
-            "repeat each other: raise `bandwidth`, or use another rule where there are many "
-            "dimensions or shards that disagree",
+            f"semiparametric: Only {rate:.1%} of proposals for some shard were accepted, so draws "
+            "repeat each other. Raise `bandwidth`, or use another rule if there are many "
+            "dimensions or shards that disagree.",
             CombinationWarning,
             stacklevel=3,
         )

@@ -1,7 +1,7 @@
-"""What every rule starts from: draws of all shards, checked, on one scale, with their moments.
+"""Input of every rule: checked draws of all shards on a common scale, with their moments.
 
-Coordinates are centred and scaled alike for all shards, and matrices are inverted as correlations,
-so that units make no difference. Covariances divide by one less than the number of draws.
+All shards share one centre and one scale per coordinate, and matrices are inverted as correlations.
+So units make no difference. Covariances divide by n - 1.
 """
 
 from collections.abc import Sequence
@@ -17,23 +17,23 @@ from quorate.merging.combined import Combined
 from quorate.numerics.linalg import spd_inverse
 from quorate.numerics.moments import Moments
 
-_NEXT_TO_NONE = 1e-100  # spread beside that of other shards of which no square can be trusted
-_TINY = 1e-150  # range of which no square can be computed
-_SINGULAR = 1e-12  # per dimension: eigenvalue of a correlation matrix that may be rounding alone
+_NEXT_TO_NONE = 1e-100  # spread, relative to other shards, whose square is unreliable
+_TINY = 1e-150  # range whose square underflows
+_SINGULAR = 1e-12  # per dimension: eigenvalue of a correlation matrix that rounding may explain
 
 
 @dataclass(frozen=True, eq=False)
 class ShardDraws:
-    """Draws of every shard in coordinates centred and scaled alike.
+    """Draws of every shard in common coordinates.
 
     Parameters
     ----------
     scaled
         (θ - centre) / scale, shape (n_s, d) for each shard.
     centre, scale
-        Shape (d,). Scales are powers of two, so that scaling rounds nothing.
+        Shape (d,). Scales are powers of two, so scaling does not round.
     names
-        Of the coordinates, for errors.
+        Names of the coordinates, for error messages.
     """
 
     scaled: tuple[Array, ...]
@@ -45,10 +45,10 @@ class ShardDraws:
     def of(
         cls, draws: "Sequence[ArrayLike] | ShardDraws", names: Sequence[str] | None = None
     ) -> "ShardDraws":
-        """Check the draws, (n_s, d) for each shard, and bring them to one scale."""
+        """Check the draws, (n_s, d) for each shard, and bring them to a common scale."""
         if isinstance(draws, ShardDraws):
             return draws
-        require(len(draws) > 0, "number of shards", 0, "give the draws of at least one")
+        require(len(draws) > 0, "There are no shards. Give the draws of at least one.")
         shards = [_as_floats(shard, values) for shard, values in enumerate(draws)]
         dim = shards[0].shape[1]
         for shard, values in enumerate(shards):
@@ -81,15 +81,15 @@ class ShardDraws:
 
     @cached_property
     def variances(self) -> Array:
-        """Of every coordinate in every shard, shape (n_shards, d)."""
+        """Variance of every coordinate in every shard, shape (n_shards, d)."""
         for shard, values in enumerate(self.scaled):
             spreads = np.ptp(values, axis=0)
             for j in np.flatnonzero(spreads <= _NEXT_TO_NONE):
+                spread = float(spreads[j] * self.scale[j])
                 raise BadInputError(
-                    f"the range of {self.names[j]} in shard {shard}",
-                    float(spreads[j] * self.scale[j]),
-                    "a coordinate that never changes has no weight: leave it out, or use "
-                    "rule='consensus' with weights='uniform'",
+                    f"{self.names[j]} is constant in shard {shard} (its range is {spread:g}), so "
+                    "it has no weight. Leave it out, or use rule='consensus' with "
+                    "weights='uniform'."
                 )
         return np.array([values.var(axis=0, ddof=1) for values in self.scaled])
 
@@ -99,10 +99,9 @@ class ShardDraws:
         for shard, count in enumerate(self.counts):
             require(
                 count > self.dim,
-                f"number of draws of shard {shard}",
-                count,
-                f"a covariance in {self.dim} dimensions needs {self.dim + 1} or more: draw more, "
-                "or use rule='consensus' with weights='diagonal'",
+                f"Shard {shard} has {count} draws, but a covariance in {self.dim} dimensions needs "
+                f"{self.dim + 1} or more. Draw more, or use rule='consensus' with "
+                "weights='diagonal'.",
             )
         sds = np.sqrt(self.variances)
         covs = np.array([_covariance(values) for values in self.scaled])
@@ -120,12 +119,14 @@ class ShardDraws:
         try:
             return _inverse(self.precisions.sum(axis=0))
         except SingularCovarianceError:
-            way_out = "shards differ too much in scale: use weights='diagonal' of consensus"
-            raise BadInputError("the sum of precisions", "singular", way_out) from None
+            raise BadInputError(
+                "The sum of the shards' precisions is singular, because shards differ too much in "
+                "scale. Use rule='consensus' with weights='diagonal'."
+            ) from None
 
     @cached_property
     def weights(self) -> Array:
-        """W_s = V P_s of eq. (6), shape (n_shards, d, d); they sum to I."""
+        """W_s = V P_s of eq. (6), shape (n_shards, d, d). They sum to I."""
         return np.asarray(self.product_cov @ self.precisions)
 
     @cached_property
@@ -141,7 +142,7 @@ class ShardDraws:
         mean: Array | None = None,
         cov: Array | None = None,
     ) -> Combined:
-        """The result in the coordinates that were given; moments of the draws where none are."""
+        """The result in the original coordinates; its moments are those of `draws` by default."""
         mean = draws.mean(axis=0) if mean is None else mean
         cov = _covariance(draws) if cov is None else cov
         return Combined(
@@ -157,12 +158,11 @@ class ShardDraws:
         for shard in np.flatnonzero(values[:, 0] < _SINGULAR * self.dim):
             loads = np.abs(vectors[shard, :, 0])
             dependent = [self.names[j] for j in np.flatnonzero(loads > 0.1 * loads.max())]
+            listed = " and ".join(dependent[:5]) + " and others" * (len(dependent) > 5)
             raise BadInputError(
-                f"the covariance of shard {shard}",
-                "singular",
-                f"its draws tie {' and '.join(dependent[:5])}"
-                f"{' and others' if len(dependent) > 5 else ''} to each other: leave out what "
-                "follows from the rest, or use rule='consensus' with weights='diagonal'",
+                f"The covariance of shard {shard} is singular: its draws of {listed} depend on "
+                "each other linearly. Leave out one of them, or use rule='consensus' with "
+                "weights='diagonal'."
             )
 
 
@@ -171,7 +171,7 @@ def _covariance(draws: Array) -> Array:
 
 
 def _inverse(matrices: Array) -> Array:
-    """Of symmetric positive definite matrices, on the scale of correlations."""
+    """Inverses of symmetric positive definite matrices, computed from their correlations."""
     sds = np.sqrt(np.einsum("...ii->...i", matrices))
     outer = sds[..., :, None] * sds[..., None, :]
     return np.asarray(spd_inverse(matrices / outer) / outer)
@@ -181,18 +181,16 @@ def _as_floats(shard: int, values: ArrayLike) -> Array:
     try:
         given = np.asarray(values)
     except ValueError as error:
-        raise BadInputError(f"shard {shard}", "no array", f"give one ({error})") from None
+        message = f"The draws of shard {shard} are not an array ({error}). Give shape (n_draws, d)."
+        raise BadInputError(message) from None
     require(
         np.can_cast(given.dtype, np.float64, "same_kind"),
-        f"type of the draws of shard {shard}",
-        str(given.dtype),
-        "give real numbers",
+        f"The draws of shard {shard} are of type {given.dtype}. Give real numbers.",
     )
     require(
         given.ndim == 2,
-        f"shape of shard {shard}",
-        given.shape,
-        "give (n_draws, d) for every shard; draws[:, None] where there is one coordinate",
+        f"The draws of shard {shard} have shape {given.shape}. Give (n_draws, d), which is "
+        "draws[:, None] for one coordinate.",
     )
     return given.astype(np.float64)
 
@@ -200,19 +198,17 @@ def _as_floats(shard: int, values: ArrayLike) -> Array:
 def _check_shape(shard: int, values: Array, dim: int) -> None:
     require(
         values.shape[1] == dim and dim > 0,
-        f"number of coordinates of shard {shard}",
-        values.shape[1],
-        f"all shards must have as many as shard 0, which has {dim}, and at least one",
+        f"Shard {shard} has {values.shape[1]} coordinates and shard 0 has {dim}. All shards need "
+        "the same number, at least 1.",
     )
-    require(len(values) > 1, f"number of draws of shard {shard}", len(values), "give 2 or more")
+    require(len(values) > 1, f"Shard {shard} has {len(values)} draws. Give at least 2.")
 
 
 def _check_finite(shard: int, values: Array, names: Sequence[str]) -> None:
     for draw, j in np.argwhere(~np.isfinite(values)):
         raise BadInputError(
-            f"draw {draw} of {names[j]} in shard {shard}",
-            float(values[draw, j]),
-            "find out why the sampler gave it; no draw can be left out without a bias",
+            f"Draw {draw} of {names[j]} in shard {shard} is {float(values[draw, j])}. Find out why "
+            "the sampler produced it: leaving it out would bias the result."
         )
 
 
@@ -220,7 +216,6 @@ def _check_units(half_ranges: Array, names: Sequence[str]) -> None:
     for name, half_range in zip(names, half_ranges, strict=True):
         require(
             half_range == 0 or _TINY < half_range < 1 / _TINY,
-            f"half the range of {name}",
-            float(half_range),
-            "give it in units in which squares can be computed",
+            f"The range of {name}, {2 * float(half_range):g}, cannot be squared in floating point. "
+            "Use other units.",
         )

@@ -1,8 +1,8 @@
 """SwISS: every draw of every shard, moved and stretched to the posterior's mean and covariance.
 
-θ' = A_s (θ - μ_s) + m, where A_s C_s A_sᵀ = V (Vyner, Nemeth & Sherlock 2023). Of the matrices that
-do this A_s = (V C_s⁻¹)^½ moves draws least, in squared distances measured by C_s⁻¹ (or by V⁻¹: it
-is the same matrix), so the result does not depend on the coordinates.
+θ' = A_s (θ - μ_s) + m, where A_s C_s A_sᵀ = V (Vyner, Nemeth & Sherlock 2023). Of all such
+matrices, A_s = (V C_s⁻¹)^½ moves draws least in the metric of C_s⁻¹, and also in that of V⁻¹. So
+the result does not depend on the coordinates.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,14 @@ from quorate._types import Array
 from quorate.merging.combined import Combined
 from quorate.merging.shard_draws import ShardDraws
 
-_ASSUMES = "The posterior has the mean and covariance of Gaussians, and the subposteriors' shape."
+_ASSUMES = (
+    "The posterior has the shape of the subposteriors, and the mean and covariance that it would "
+    "have if they were Gaussian."
+)
 
 
 def swiss(draws: Sequence[ArrayLike] | ShardDraws, *, seed: int = 1) -> Combined:
-    """All draws of all shards, one shard after the other; nothing random, whatever the seed."""
+    """Moved draws of all shards, one shard after the other. Nothing is random; `seed` is unused."""
     shards = ShardDraws.of(draws)
     del seed
     mean, cov = shards.product_mean, shards.product_cov

@@ -1,12 +1,12 @@
-"""The Weierstrass rule: pairs of draws that lie close to each other, shard by shard up a tree.
+"""The Weierstrass rule: pairs of close draws, combined shard by shard up a tree.
 
-Wang & Dunson (2013): where draws θ_1, θ_2 of two subposteriors are the same, they are a draw of the
-product. So pairs are accepted with probability exp(-|θ_1 - θ_2|²/2h²), and merged; two by two, the
-results are combined in the same way until one is left.
+Wang & Dunson (2013): if draws θ_1, θ_2 of two subposteriors are equal, they are a draw of the
+product. So the rule accepts pairs with probability exp(-|θ_1 - θ_2|²/2h²) and merges them. It
+combines the results two by two in the same way until one is left.
 
-Departures from the paper: distances are measured by (C_1 + C_2)⁻¹, so that units do not matter; and
-pairs are merged by consensus weights instead of adding noise around their middle. Under Gaussians
-W_1θ_1 + W_2θ_2 is independent of θ_1 - θ_2, which makes the rule exact at any h; it goes from
+Departures from the paper: Distances are measured by (C_1 + C_2)⁻¹, so units do not matter. Pairs
+are merged by consensus weights instead of adding noise around their midpoint. For Gaussians
+W_1θ_1 + W_2θ_2 is independent of θ_1 - θ_2, so the rule is exact at any h. In general it goes from
 consensus (h = ∞) to the product of any two densities (h → 0).
 """
 
@@ -24,12 +24,12 @@ from quorate.merging.consensus import merge
 from quorate.merging.shard_draws import ShardDraws
 
 _ASSUMES = (
-    "Draws of two subposteriors come close to each other often enough: a few dimensions, and "
-    "subposteriors that overlap where the posterior is."
+    "Draws of two subposteriors are close to each other often enough: dimensions are few, and "
+    "subposteriors overlap where the posterior is."
 )
-_PILOT = 20_000  # pairs from which the acceptance rate is known
-_LEAST_ACCEPTED = 0.01  # share of pairs; below it h is raised
-_WIDE = 1.0  # h from which pairs that are accepted are hardly closer than others
+_PILOT = 20_000  # pairs from which the acceptance rate is measured
+_LEAST_ACCEPTED = 0.01  # share of accepted pairs, below which h is raised
+_WIDE = 1.0  # h above which accepted pairs are hardly closer than others
 
 
 def weierstrass(
@@ -39,32 +39,33 @@ def weierstrass(
     n_draws: int | None = None,
     bandwidth: float | None = None,
 ) -> Combined:
-    """Draws of the product, pairwise by rejection.
+    """Draws of the product of subposteriors, by rejection of distant pairs.
 
     Parameters
     ----------
     draws
         (n_s, d) for each shard.
     seed
-        Of pairs and their acceptance.
+        Seed of the pairs and of their acceptance.
     n_draws
-        How many; as many as the largest shard has by default.
+        Number of draws; by default that of the largest shard.
     bandwidth
-        h, in sds of the difference of the two draws; n^(-1/(4+d)) of the smaller set by default.
-        Raised where less than one pair in a hundred would be accepted, with a warning where it
-        was given, or comes to more than 1.
+        h, in sds of the difference of two draws; by default n^(-1/(4+d)) with n draws of the
+        smaller set. It is raised if fewer than one pair in a hundred would be accepted, with a
+        warning if you gave it or if it exceeds 1.
     """
     shards = ShardDraws.of(draws)
-    require(bandwidth is None or bandwidth > 0, "bandwidth", bandwidth, "give a number above 0")
+    is_valid = bandwidth is None or bandwidth > 0
+    require(is_valid, f"bandwidth must be a number above 0, not {bandwidth!r}.")
     n_draws = n_draws or max(shards.counts)
-    _ = shards.covs  # where there is none, the shard is refused by its own number
-    require(n_draws > shards.dim, "n_draws", n_draws, f"give more than {shards.dim}")
+    _ = shards.covs  # refuses a shard without a covariance by its own number
+    require(n_draws > shards.dim, f"n_draws must be more than {shards.dim}, not {n_draws!r}.")
     found, widest = _tree(shards, n_draws, bandwidth, np.random.default_rng(seed))
     if widest > (bandwidth or _WIDE):
         warnings.warn(
-            f"weierstrass: pairs are so far apart that bandwidth {widest:.2g} was needed; above 1 "
+            f"weierstrass: Pairs are so far apart that bandwidth {widest:.2g} was needed. Above 1 "
             "the draws are close to those of consensus. There are too few draws, too many "
-            "dimensions for this rule, or shards that disagree",
+            "dimensions for this rule, or shards that disagree.",
             CombinationWarning,
             stacklevel=2,
         )
@@ -74,7 +75,7 @@ def weierstrass(
 def _tree(
     shards: ShardDraws, n_draws: int, bandwidth: float | None, rng: Generator
 ) -> tuple[Array, float]:
-    """Draws of the product of all, and the widest bandwidth that was used."""
+    """Draws of the product of all shards, and the largest bandwidth used."""
     level, widest = list(shards.scaled), 0.0
     while len(level) > 1:
         for _ in range(len(level) // 2):
@@ -82,8 +83,10 @@ def _tree(
             try:
                 product, used = _product(pair, n_draws, bandwidth, rng)
             except BadInputError:
-                way_out = "too few are close to each other: raise `bandwidth`, or give more draws"
-                raise BadInputError("number of pairs", "too small", way_out) from None
+                raise BadInputError(
+                    "Too few pairs of draws are close to each other. Raise `bandwidth`, or give "
+                    "more draws."
+                ) from None
             level.append(product)
             widest = max(widest, used)
     return level[0], widest
@@ -92,7 +95,7 @@ def _tree(
 def _product(
     pair: tuple[Array, Array], n_draws: int, bandwidth: float | None, rng: Generator
 ) -> tuple[Array, float]:
-    """Draws of the product of two densities, and the bandwidth that was used."""
+    """Draws of the product of two densities, and the bandwidth used."""
     both = ShardDraws.of(pair)
     half_width = np.linalg.inv(np.linalg.cholesky(both.covs.sum(axis=0)))
     if bandwidth is None:
@@ -109,17 +112,17 @@ def _product(
 
 
 def _pairs(both: ShardDraws, n: int, rng: Generator) -> Array:
-    """Any draw of the one with any draw of the other, shape (n, 2, d)."""
+    """Random pairs, one draw from each set, shape (n, 2, d)."""
     return np.stack([x[rng.integers(len(x), size=n)] for x in both.scaled], axis=1)
 
 
 def _distances(pairs: Array, half_width: Array) -> Array:
-    """Squared, in sds of the difference."""
+    """Squared distances of pairs, in sds of the difference."""
     return np.asarray(np.square((pairs[:, 0] - pairs[:, 1]) @ half_width.T).sum(axis=1))
 
 
 def _wide_enough(distances: Array, bandwidth: float) -> float:
-    """The bandwidth, or the least one at which enough pairs are accepted."""
+    """`bandwidth`, or the smallest larger one at which enough pairs are accepted."""
 
     def excess(log_bandwidth: float) -> float:
         rates = np.exp(-distances / (2 * np.exp(2 * log_bandwidth)))

@@ -1,14 +1,15 @@
-"""Covariances for consensus weights that are right from the first draws.
+"""Shrunk covariances that make consensus weights accurate from the first draws.
 
-Noise in the weights multiplies how far shards disagree, and with covariances of draws alone it is
-what limits a merge. So covariances of draws are shrunk towards what is known without noise: the
-curvature at the mode where warm-up found it, no correlation else. Only what draws say louder than
-their noise is taken from them; noise fades as draws come in, so in the end all of it is. Any
-weights that sum to I are valid under the Gaussian assumption, so this costs nothing in validity.
+Noise in the weights multiplies the differences between shards. With sample covariances alone, this
+noise limits the accuracy of a merge. So sample covariances are shrunk towards a target without
+noise: the curvature at the mode if warm-up found it, else zero correlation. The sample covariance
+is used where its difference from the target exceeds its Monte Carlo error, and in the end
+everywhere, because that error vanishes as draws come in. Under the Gaussian assumption all weights
+that sum to I are valid, so shrinkage costs nothing in validity.
 
 Every deviation from the target keeps the share (1 - limit² / deviation²)₊ of itself, the garrote
-of Breiman (1995), with `limit` the size that noise alone may bring it to. This is continuous:
-inputs that differ by rounding give covariances that do. Units do not matter anywhere.
+of Breiman (1995). Here `limit` is the size that noise alone may reach. The rule is continuous:
+inputs that differ by rounding give covariances that differ by rounding. Units do not matter.
 """
 
 from collections.abc import Sequence
@@ -21,16 +22,16 @@ from quorate.errors import BadInputError, require
 from quorate.merging.fit import Fit
 from quorate.numerics.moments import Moments
 
-WORTH = 0.2  # independent draws that a draw of a chain is worth; measured, for covariances
-_SIGMAS = 3.0  # standard deviations of noise that the scale of a shard must exceed
+WORTH = 0.2  # independent draws per draw of a chain, for covariances; measured
+_SIGMAS = 3.0  # sds of noise that the scale of a shard must exceed
 
 
 def shrunk_covariances(moments: Sequence[Moments], fits: Sequence[Fit | None]) -> Array:
-    """Ĉ_s of all shards, shape (n_shards, d, d), each from its draws and its fit, if it has one.
+    """Ĉ_s of all shards, shape (n_shards, d, d), each from its draws and its fit, if any.
 
-    Weights change with scales relative to other shards only, so the scale of a shard is shrunk
-    towards that of the median shard. A shard with neither a fit nor two draws takes the mean of the
-    others; where all are such, I, which weighs them equally.
+    Weights depend only on relative scales, so the scale of each shard is shrunk towards that of the
+    median shard. A shard with neither a fit nor two draws gets the mean of the others. If all
+    shards lack both, each gets I, which weighs them equally.
     """
     shards = list(enumerate(zip(moments, fits, strict=True)))
     for s, (of, fit) in shards:
@@ -49,29 +50,28 @@ def shrunk_covariances(moments: Sequence[Moments], fits: Sequence[Fit | None]) -
 def shrunk_covariance(
     moments: Moments, fit: Fit | None, *, scale: float = 1.0, name: str = "the shard"
 ) -> Array:
-    """Ĉ of one shard, shape (d, d), from what is known of it alone.
+    """Ĉ of one shard, shape (d, d), from its own draws and fit.
 
     Parameters
     ----------
     moments
-        Of its draws.
+        Moments of the draws.
     fit
-        Of warm-up, or None. It is taken as it is where there are no draws, or one, or where some
-        coordinate has never moved.
+        Fit of warm-up, or None. Its covariance is used unchanged if there are fewer than two draws,
+        or if some coordinate is constant in them.
     scale
-        What the covariance of the fit is multiplied by as long as draws do not tell.
+        Factor on the covariance of the fit.
     name
-        What errors call the shard.
+        Name of the shard in error messages.
     """
     _check(moments, fit, name)
     constant = np.flatnonzero(~(np.diagonal(moments.scatter) > 0))
     if fit is None:
         require(
             not len(constant),
-            f"variance of the draws of {name} along coordinates {constant.tolist()}",
-            0.0,
-            "without a fit their scale is unknown: draw more, use a sampler that fits in warm-up "
-            "('auto', 'ellipse' or 'nuts'), or leave out what is constant",
+            f"All draws of {name} are equal along coordinates {constant.tolist()}, and without a "
+            "fit their scale is unknown. Draw more, use a sampler that fits in warm-up ('auto', "
+            "'ellipse' or 'nuts'), or leave out constant coordinates.",
         )
         return shrink_to_diagonal(moments.covariance(), moments.count)
     if len(constant):
@@ -81,14 +81,14 @@ def shrunk_covariance(
 
 
 def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array, worth: float = WORTH) -> Array:
-    """Covariances of draws, shrunk towards fitted ones; shapes (..., d, d), counts (...) or one.
+    """Covariances of draws, shrunk towards fitted ones: shapes (..., d, d), counts (...) or one.
 
-    Every draw counts as `worth` independent Gaussian ones.
+    Every draw counts as `worth` independent Gaussian draws.
 
-    In coordinates in which the fit is I, noise of n independent draws gives the mean eigenvalue a
-    variance of 2/(d n), and spreads single ones over (1 ± √(d/n))² times the mean (Marchenko &
-    Pastur 1967). What is beyond is kept, on the scale of logarithms: first of the mean, then of
-    each eigenvalue relative to it.
+    In coordinates in which the fit is I, the noise of n independent draws gives the mean eigenvalue
+    a variance of 2/(d n), and spreads single eigenvalues over (1 ± √(d/n))² times the mean
+    (Marchenko & Pastur 1967). Larger deviations are kept, on a log scale: first that of the mean,
+    then that of each eigenvalue from the mean.
     """
     dim, n = covs.shape[-1], worth * np.asarray(counts, dtype=np.float64)[..., None]
     lower = np.linalg.cholesky(fitted)
@@ -96,7 +96,7 @@ def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array, worth: float = 
     values, vectors = np.linalg.eigh(np.linalg.solve(lower, np.swapaxes(half, -1, -2)))
     above = np.sqrt(dim / n)
     below = np.minimum(above, 1 - 1e-9)
-    least = below**4  # less than that is an eigenvalue of 0, for want of draws
+    least = below**4  # smaller eigenvalues are 0 for lack of draws
     mean = np.maximum(values.mean(axis=-1, keepdims=True), least)
     scale = _beyond(np.log(mean), _SIGMAS * np.sqrt(2 / (dim * n)))
     relative = np.log(np.maximum(values / mean, least))
@@ -106,11 +106,11 @@ def shrink_to_fit(covs: Array, counts: ArrayLike, fitted: Array, worth: float = 
 
 
 def shrink_to_diagonal(covs: Array, counts: ArrayLike) -> Array:
-    """Covariances of draws with correlations shrunk towards 0; shapes as for `shrink_to_fit`.
+    """Covariances of draws with correlations shrunk towards 0: shapes as for `shrink_to_fit`.
 
-    The share is that of Schäfer & Strimmer (2005): the summed variances of correlations,
-    (1 - ρ²)²/n each, over their summed squares. ρ² is taken a little smaller in the former, so
-    that two draws, always in one line, are shrunk as well.
+    The amount is that of Schäfer & Strimmer (2005): the summed variances of correlations,
+    (1 - ρ²)²/n each, over their summed squares. The variances use a slightly smaller ρ², so that
+    two draws, which always have ρ² = 1, are shrunk too.
     """
     n = np.asarray(counts, dtype=np.float64)[..., None, None]
     sds = np.sqrt(np.diagonal(covs, axis1=-2, axis2=-1))
@@ -124,14 +124,14 @@ def shrink_to_diagonal(covs: Array, counts: ArrayLike) -> Array:
 
 
 def _beyond(deviations: Array, limits: Array) -> Array:
-    """What is left of deviations that noise alone may bring to `limits`: all of far larger ones."""
+    """`deviations` less what noise of size `limits` may explain; far larger ones stay whole."""
     return np.asarray(deviations * (1 - limits**2 / np.maximum(deviations**2, limits**2)))
 
 
 def _common_scale(pairs: Sequence[tuple[Moments, Fit]]) -> float:
-    """How many times wider draws are than fits, in the median shard; 1 where none has both.
+    """Scale of the draws relative to the fits, in the median shard; 1 if no shard has both.
 
-    Shards count by what their draws are worth: those with heavy tails hardly tell.
+    Shards are weighted by their effective number of draws, which is small for heavy tails.
     """
     scales = np.array(
         [np.trace(np.linalg.solve(fit.covariance, of.covariance())) for of, fit in pairs]
@@ -146,20 +146,21 @@ def _common_scale(pairs: Sequence[tuple[Moments, Fit]]) -> float:
 
 
 def _worth(fit: Fit) -> float:
-    """Independent Gaussian draws that a draw of a chain is worth for covariances.
+    """Independent Gaussian draws per draw of a chain, for covariances.
 
-    Heavy tails make squares noisy, and chains slow.
+    Heavy tails make squares noisy and chains slow.
     """
     return WORTH / fit.noise**2
 
 
 def _check(moments: Moments, fit: Fit | None, name: str) -> None:
     is_finite = bool(np.isfinite(moments.scatter).all())
-    way_out = "look for NaN and infinite values among the draws"
-    require(is_finite, f"scatter of the draws of {name}", moments.scatter, way_out)
+    require(is_finite, f"The draws of {name} contain NaN or infinite values. Check its sampler.")
     if fit is not None and not _is_covariance(fit.covariance):
-        way_out = "it must be finite and positive definite; give None where there is no such fit"
-        raise BadInputError(f"covariance of the fit to {name}", fit.covariance, way_out)
+        raise BadInputError(
+            f"The covariance of the fit to {name} is not finite and positive definite: "
+            f"{fit.covariance}. Give None if there is no fit."
+        )
 
 
 def _is_covariance(matrix: Array) -> bool:

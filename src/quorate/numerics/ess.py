@@ -1,7 +1,7 @@
-"""Effective sample size and R-hat, rank-normalised (Vehtari, Gelman, Simpson, Carpenter & Bürkner
-2021, "Rank-normalization, folding, and localization").
+"""Effective sample size (ESS) and R-hat, rank-normalised.
 
-`draws` has shape (chains, n, ...) throughout; results have shape (...).
+After Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), "Rank-normalization, folding, and
+localization". `draws` always has shape (chains, n, ...), and results have shape (...).
 """
 
 import numpy as np
@@ -12,17 +12,17 @@ from quorate._types import Array
 
 
 def bulk_ess(draws: Array) -> Array:
-    """Effective number of independent draws, for quantities of the bulk such as means."""
+    """Bulk ESS: number of independent draws that say as much about means of ranks."""
     return _ess(_rank_normalised(_halves(draws)))
 
 
 def mean_ess(draws: Array) -> Array:
-    """Effective number of independent draws for the mean of `draws` as they are."""
+    """ESS of the mean: number of independent draws whose mean has the same error."""
     return _ess(_halves(draws))
 
 
 def split_rhat(draws: Array) -> Array:
-    """How much chains, cut in halves, disagree in place or in spread; 1 if they do not."""
+    """Split R-hat: how much halves of chains differ in location or spread; 1 if they do not."""
     halves = _halves(draws)
     folded = np.abs(halves - np.median(halves, axis=(0, 1)))
     return np.maximum(_rhat(_rank_normalised(halves)), _rhat(_rank_normalised(folded)))
@@ -41,9 +41,9 @@ def _rank_normalised(draws: Array) -> Array:
 
 
 def _ranks(values: Array) -> Array:
-    """Ranks from 1 along the first axis; those that are equal share the mean of their ranks.
+    """Ranks from 1 along the first axis. Equal values share the mean of their ranks.
 
-    As `scipy.stats.rankdata`, whose import would take most of the time that ours does.
+    Same as `scipy.stats.rankdata`, whose import would dominate the import time of quorate.
     """
     order = np.argsort(values, axis=0)
     ordered = np.take_along_axis(values, order, axis=0)
@@ -59,7 +59,7 @@ def _ranks(values: Array) -> Array:
 
 
 def _variances(draws: Array) -> tuple[Array, Array]:
-    """Within chains (W), and of the posterior as estimated from within and between (var⁺)."""
+    """Variance within chains (W), and the posterior's as estimated by all chains (var⁺)."""
     n = draws.shape[1]
     within = draws.var(axis=1, ddof=1).mean(axis=0)
     between = draws.mean(axis=1).var(axis=0, ddof=1)
@@ -75,7 +75,7 @@ def _rhat(draws: Array) -> Array:
 def _ess(draws: Array) -> Array:
     n_chains, n = draws.shape[:2]
     within, total = _variances(draws)
-    moving = total > 0  # a coordinate that never moves has no ESS
+    moving = total > 0  # a constant coordinate has no ESS
     covariance = _autocovariances(draws).mean(axis=0)
     correlation = 1 - (within - covariance) / np.where(moving, total, 1.0)
     correlation[0] = 1.0
@@ -92,7 +92,7 @@ def _time(correlation: Array) -> Array:
     initial[0] = True
     monotone = np.minimum.accumulate(np.where(initial, pairs, np.inf), axis=0)
     sums = np.sum(np.where(initial, monotone, 0.0), axis=0)
-    # One more even lag where the sequence stopped, which helps antithetic chains
+    # One more even lag where the sequence stops, which helps antithetic chains
     end = initial.sum(axis=0)
     padded = np.concatenate([even, np.zeros_like(even[:1])])
     last = np.take_along_axis(padded, end[None], axis=0)[0]
@@ -100,7 +100,7 @@ def _time(correlation: Array) -> Array:
 
 
 def _autocovariances(draws: Array) -> Array:
-    """Of each chain, divided by n at every lag, by FFT."""
+    """Autocovariances of each chain, divided by n at every lag, by FFT."""
     n = draws.shape[1]
     size = next_fast_len(2 * n, real=True)
     spectrum = rfft(draws - draws.mean(axis=1, keepdims=True), size, axis=1)

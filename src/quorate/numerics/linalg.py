@@ -1,9 +1,9 @@
 """Solves with stacks of small symmetric positive definite matrices.
 
-Weights need thousands of inverses of matrices as small as 5 x 5, for which a call of LAPACK per
-matrix is mostly overhead. Elimination here goes across the stack: one operation on all matrices at
-a time, five times faster at d = 5. No pivoting is needed, as with Cholesky, of which this is the
-form without square roots (LDLᵀ). Matrices that are large, or few, go to LAPACK's Cholesky.
+Weights need thousands of inverses of matrices as small as 5 x 5. One LAPACK call per matrix would
+be mostly overhead, so elimination here runs across the stack: one operation on all matrices at a
+time, five times faster at d = 5. It is Cholesky without square roots (LDLᵀ), so it needs no
+pivoting. Large matrices, or few, go to LAPACK's Cholesky.
 """
 
 import numpy as np
@@ -11,13 +11,13 @@ import numpy as np
 from quorate._types import Array
 from quorate.errors import SingularCovarianceError, require
 
-_CHUNK = 2048  # matrices eliminated at a time, to stay in cache
+_CHUNK = 2048  # matrices eliminated at a time, so that they stay in cache
 _LARGE = 16  # dimension from which LAPACK is faster
 _FEW = 32  # number of matrices up to which LAPACK is faster
 
 
 def spd_inverse(matrices: Array) -> Array:
-    """Inverses of a stack (..., d, d); needed where precisions are to be summed."""
+    """Inverses of a stack of matrices (..., d, d), for sums of precisions."""
     return spd_solve(matrices, np.broadcast_to(np.eye(matrices.shape[-1]), matrices.shape))
 
 
@@ -36,12 +36,12 @@ def spd_solve(matrices: Array, columns: Array) -> Array:
 
 
 def check_ridge(name: str, ridge: float) -> None:
-    """Refuse what cannot be added along a diagonal."""
-    require(0 <= ridge < np.inf, name, ridge, "a ridge is a finite number, 0 or more")
+    """Refuse a ridge that is negative or not finite; `name` is the option's name."""
+    require(0 <= ridge < np.inf, f"{name} must be a finite number, 0 or more, not {ridge!r}.")
 
 
 def add_ridge(matrices: Array, ridge: float) -> Array:
-    """The matrices with `ridge` added along their diagonals."""
+    """`matrices` with `ridge` added along their diagonals."""
     return np.asarray(matrices + ridge * np.eye(matrices.shape[-1]))
 
 

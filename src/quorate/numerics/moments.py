@@ -1,7 +1,7 @@
-"""Means and covariances of draws as they come in: eqs (7), (9) and (11).
+"""Running means and covariances of draws: eqs (7), (9) and (11).
 
-All updates are Welford's and Chan's: sums of squares around a running mean, never a difference of
-large sums. As in the paper the covariance divides by the number of draws, not by one less.
+Updates are Welford's and Chan's: sums of squares around a running mean, never a difference of large
+sums. As in the paper, the covariance divides by the number of draws n, not by n - 1.
 """
 
 from dataclasses import dataclass
@@ -32,18 +32,18 @@ class Moments:
 
     @classmethod
     def none(cls, *shape: int) -> "Moments":
-        """Of no draws yet; `shape` is that of one draw of the stack, (..., d)."""
+        """Moments of no draws. `shape` is that of one draw of the stack, (..., d)."""
         return cls(0, np.zeros(shape), np.zeros((*shape, shape[-1])))
 
     @classmethod
     def of(cls, draws: Array) -> "Moments":
-        """Of `draws`, shape (..., n, d)."""
+        """Moments of `draws`, shape (..., n, d)."""
         mean = draws.mean(axis=-2)
         centred = draws - mean[..., None, :]
         return cls(draws.shape[-2], mean, np.swapaxes(centred, -1, -2) @ centred)
 
     def merge(self, other: "Moments") -> "Moments":
-        """Of the two sets of draws together (Chan, Golub & LeVeque 1983)."""
+        """Moments of both sets of draws together (Chan, Golub & LeVeque 1983)."""
         count = self.count + other.count
         if not count:
             return self
@@ -58,19 +58,19 @@ class Moments:
 
 
 def running_covariances(draws: Array, before: Moments | None = None) -> tuple[Array, Moments]:
-    """Covariance after each draw, as if they had been merged one by one (Welford 1962).
+    """Covariance after each draw, as if draws were merged one by one (Welford 1962).
 
     Parameters
     ----------
     draws
         Shape (..., n, d).
     before
-        Of the draws that came earlier, if there were any.
+        Moments of earlier draws, if there were any.
 
     Returns
     -------
     Array, Moments
-        The covariance after each draw, of it and all that came earlier, shape (..., n, d, d); and
+        The covariance of all draws up to each one, earlier ones included, shape (..., n, d, d); and
         the moments of all of them.
     """
     before = before or Moments.none(*draws.shape[:-2], draws.shape[-1])

@@ -1,4 +1,4 @@
-"""Variables taken apart into the scalars that tables and pictures have a line for."""
+"""Names of the scalars that variables consist of, for tables and plots."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from quorate._types import Array
 
 
 def named_scalars(variables: Mapping[str, Array]) -> list[tuple[str, Array]]:
-    """Each scalar of each variable (n_draws, *shape), named like `beta[2]`, with its draws."""
+    """Name, such as `beta[2]`, and draws of each scalar of each variable (n_draws, *shape)."""
     listed = []
     for name, values in variables.items():
         for index in np.ndindex(values.shape[1:]):

@@ -1,9 +1,9 @@
-"""Random numbers with an address.
+"""Random numbers that are found by a key.
 
-Nothing here is sequential: a number is found by its key, so that who asks, when, and for how
-many at once makes no difference to its bits. The key of a draw is (seed, shard, chain, draw). All
-holders of a shard that run the same *chain* draw the same values, which is the common randomness
-of C-CMC (§V); holders that run different chains are independent, as G-CMC needs (§IV).
+There is no sequence: the bits of a number depend on its key alone, not on who asks for it, when, or
+with how many others. The key of a draw is (seed, shard, chain, draw). All holders of a shard that
+run the same *chain* draw the same values: the common randomness of C-CMC (§V). Holders that run
+different chains are independent, as G-CMC needs (§IV).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from scipy.special import ndtri
 from quorate._types import Array
 
 _WORDS = 4  # 64-bit words that Philox yields per step of its counter
-_PAGE = 16  # rows of a lane that lie together; then come those of the next lane
-_MORE_PAGES = 1024  # rows set aside for a step that needs more numbers than its own row has
+_PAGE = 16  # consecutive rows of a lane; then come those of the next lane
+_MORE_PAGES = 1024  # extra rows reserved for a step that needs more numbers than its row has
 Lane = tuple[int, int]
 
 
 class Purpose(IntEnum):
-    """What numbers are for. Different purposes never share a number."""
+    """What random numbers are used for. Two purposes never share a number."""
 
     DRAWS = 0
     TIMES = 1
@@ -47,14 +47,14 @@ class Purpose(IntEnum):
 
 @dataclass(frozen=True)
 class Streams:
-    """All the random numbers of one run.
+    """All random numbers of one run.
 
     Parameters
     ----------
     seed
         The user's seed.
     realisation
-        Which of many independent repetitions of the run this is.
+        Number of this run among independent repetitions.
     """
 
     seed: int
@@ -68,18 +68,18 @@ class Streams:
         Parameters
         ----------
         lanes
-            Pairs such as (shard, chain) or (worker, 0), each with numbers of its own. Neighbours
-            in the first of the two, for the same second, are made in one go.
+            Pairs such as (shard, chain) or (worker, 0), each with its own numbers. Lanes that are
+            neighbours in the first entry and equal in the second are generated in one go.
         first, n
             The rows wanted of every lane: `first` to `first + n - 1`.
         width
-            Numbers per row. The same for all uses of one purpose, or they overlap.
+            Numbers per row. All uses of one purpose must have the same width, or they overlap.
 
         Returns
         -------
         Array
-            Shape (len(lanes), n, width). A row's bits depend on nothing but the seed, the
-            realisation, the purpose, the lane, the row's index and `width`.
+            Shape (len(lanes), n, width). A row's bits depend only on the seed, the realisation,
+            the purpose, the lane, the row's index and `width`.
         """
         n_words = _WORDS * -(-width // _WORDS)
         first_page, end_page = first // _PAGE, -(-(first + n) // _PAGE)
@@ -96,27 +96,27 @@ class Streams:
         return np.asarray((rows >> np.uint64(12)) * 2.0**-52 + 2.0**-53, dtype=np.float64)
 
     def normals(self, lanes: Sequence[Lane], first: int, n: int, width: int) -> Array:
-        """Standard normals for draws, shape (len(lanes), n, width), addressed as `uniforms`."""
+        """Standard normals for draws, shape (len(lanes), n, width), with the keys of `uniforms`."""
         return np.asarray(ndtri(self.uniforms(Purpose.DRAWS, lanes, first, n, width)))
 
     def permutation(self, purpose: Purpose, n: int) -> list[int]:
-        """A random order of 0, …, n-1, for choices such as who is slow."""
+        """A random order of 0, …, n - 1."""
         uniforms = self.uniforms(purpose, [(0, 0)], 0, 1, n)[0, 0]
         return [int(i) for i in np.argsort(uniforms)]
 
 
 @dataclass(frozen=True)
 class ChainStream:
-    """The random numbers of one chain, by the index of the step that they are for.
+    """The random numbers of one chain, found by the index of their step.
 
     Parameters
     ----------
     streams
-        Those of the run.
+        Random numbers of the run.
     shard, chain
-        The chain's address. Two workers with the same one draw the same values.
+        Key of the chain. Two workers with the same key draw the same values.
     warming_up
-        Whether these are the numbers of warm-up, which has its own.
+        Whether these numbers are for warm-up, which has its own.
     """
 
     streams: Streams
@@ -125,24 +125,24 @@ class ChainStream:
     warming_up: bool = False
 
     def for_warm_up(self) -> "ChainStream":
-        """The numbers that warm-up uses."""
+        """The chain's numbers for warm-up."""
         return replace(self, warming_up=True)
 
     def uniforms(self, first: int, n: int, width: int) -> Array:
-        """Those of steps `first` to `first + n - 1`, in (0, 1), shape (n, width)."""
+        """Uniforms in (0, 1) for steps `first` to `first + n - 1`, shape (n, width)."""
         purpose = Purpose.WARM_UP if self.warming_up else Purpose.STEPS
         lane = (self.shard, self.chain)
         return np.asarray(self.streams.uniforms(purpose, [lane], first, n, width)[0])
 
     def more_uniforms(self, step: int, page: int, width: int) -> Array:
-        """For a step that needs more than its row: page 0, 1, … of them, shape (width,)."""
+        """Page 0, 1, … of extra uniforms for a step that has used up its row, shape (width,)."""
         purpose = Purpose.MORE_WARM_UP if self.warming_up else Purpose.MORE_STEPS
         lane = (self.shard, self.chain)
         row = step * _MORE_PAGES + page
         return np.asarray(self.streams.uniforms(purpose, [lane], row, 1, width)[0, 0])
 
     def keys(self, first: int, n: int) -> NDArray[np.uint32]:
-        """Seeds for another generator, one for each step, shape (n, 2)."""
+        """Seeds of another generator, one for each step, shape (n, 2)."""
         return np.floor(self.uniforms(first, n, 2) * 2.0**32).astype(np.uint32)
 
 
@@ -153,7 +153,7 @@ def _key(seed: int, realisation: int, purpose: Purpose) -> int:
 
 
 class _Seekable:
-    """Philox as a file that can be read from anywhere."""
+    """A Philox generator that can be read from any position."""
 
     def __init__(self, key: int) -> None:
         self._philox = Philox(key=key)
@@ -169,7 +169,7 @@ class _Seekable:
 
 
 def _runs(lanes: Sequence[Lane]) -> Iterator[tuple[int, int]]:
-    """Where neighbours begin and end: (0, 3), (3, 4) for lanes (5, 0), (6, 0), (7, 0), (7, 1)."""
+    """Slices of neighbours: (0, 3), (3, 4) for lanes (5, 0), (6, 0), (7, 0), (7, 1)."""
     start = 0
     for i in range(1, len(lanes) + 1):
         neighbour = (lanes[i - 1][0] + 1, lanes[i - 1][1])

@@ -56,7 +56,7 @@ class View:
 
     def ess(self) -> Array:
         """Effective number of draws of each coordinate, (d,); NaN where there are too few."""
-        if self.scheme.received.n_complete <= fewest_draws(self.dim):
+        if self.scheme.received.n_complete < fewest_draws(self.dim):
             return np.full(self.dim, np.nan)
         return effective_draws(self.global_draws(), self.weights(), self.shard_draws())
 

@@ -15,8 +15,6 @@ from quorate.errors import BadInputError
 from quorate.models.protocol import TraceableModel
 from quorate.models.subposterior import Target
 
-Compiled = Callable[..., Any]
-
 
 @dataclass(frozen=True, eq=False)
 class Owner:

@@ -16,14 +16,13 @@ is found is rounded as a chain's base is.
 """
 
 from dataclasses import dataclass
-from math import log
 
 import numpy as np
-from scipy.special import gammaincinv, ndtri
 
 from quorate._types import Array
 from quorate.merging.weights import shrink_to_fit
 from quorate.models.subposterior import Target
+from quorate.numerics.importance import StudentMixture, Weighted, student_points
 from quorate.numerics.streams import ChainStream, Purpose
 from quorate.samplers.base import Base
 from quorate.samplers.differences import (
@@ -65,18 +64,19 @@ def refined(target: Target, base: Base, stream: ChainStream) -> State:
     ridges = _Ridges(target, density, base)
     rounds = _student_points(stream, target.dim)[: 1 if ridges.are_gaussian else None]
     found = _importance(density, base, ridges.points(), rounds)
-    if not found.has_learnt:
+    if not _has_learnt(found):
         return {}
-    worth = np.array(_WORTH_FOR_MEANS * round(found.n_effective))
+    worth = np.array(_WORTH_FOR_MEANS * round(found.ess))
     if ridges.are_gaussian:
-        rounded = Base.around(LaplaceFit(found.mean, base.lower))
+        rounded = Base.around(LaplaceFit(found.mean(found.points), base.lower))
         return {"fit_mean": rounded.mean, "fit_worth": worth}
-    rounded = Base.around(LaplaceFit(found.mean, _lower(found.shrunk(base))))
+    mean, lower = found.mean(found.points), _lower(_shrunk(found, base))
+    rounded = Base.around(LaplaceFit(mean, lower))
     return {
         "fit_mean": rounded.mean,
         "fit_worth": worth,
         "fit_lower": rounded.lower,
-        "fit_noise": np.array(max(round(found.noise() / _GRID) * _GRID, 1.0)),
+        "fit_noise": np.array(max(round(_noise(found) / _GRID) * _GRID, 1.0)),
     }
 
 
@@ -139,59 +139,32 @@ class _Ridges:
         return self._density(x) - self._top
 
 
-@dataclass(frozen=True)
-class _Weighted:
-    """Points (n, d) with weights (n,) that sum to 1."""
+def _has_learnt(found: Weighted) -> bool:
+    """Whether enough points are effective for the moments to be used."""
+    return found.ess >= _LEAST * len(found.points[0])
 
-    points: Array
-    weights: Array
 
-    @classmethod
-    def of(cls, points: Array, log_weights: Array) -> "_Weighted":
-        if not np.isfinite(log_weights).any():
-            return cls(points, np.eye(len(points))[0])
-        weights = np.exp(log_weights - log_weights.max())
-        return cls(points, weights / weights.sum())
+def _wants_more(found: Weighted) -> bool:
+    """Whether more points are likely to improve the moments much."""
+    return _has_learnt(found) and found.ess < _ENOUGH * _noise(found)
 
-    @property
-    def mean(self) -> Array:
-        return np.asarray(self.weights @ self.points)
 
-    @property
-    def covariance(self) -> Array:
-        gaps = self.points - self.mean
-        return np.asarray((gaps * self.weights[:, None]).T @ gaps)
+def _shrunk(found: Weighted, base: Base) -> Array:
+    """Covariance of the points, shrunk towards the base's by what may be noise."""
+    return shrink_to_fit(found.covariance, found.ess, base.covariance, _WORTH)
 
-    @property
-    def n_effective(self) -> float:
-        return float(1 / np.sum(self.weights**2))
 
-    @property
-    def has_learnt(self) -> bool:
-        """Whether the moments are worth anything."""
-        return self.n_effective >= _LEAST * len(self.mean)
-
-    @property
-    def wants_more(self) -> bool:
-        """Whether more points are likely to make the moments much better."""
-        return self.has_learnt and self.n_effective < _ENOUGH * self.noise()
-
-    def shrunk(self, base: Base) -> Array:
-        """The covariance, less what may be noise in how it differs from the base's."""
-        return shrink_to_fit(self.covariance, self.n_effective, base.covariance, _WORTH)
-
-    def noise(self) -> float:
-        """That of `quorate.merging.fit.Fit`, from E[|z|² z zᵀ], which is (d + 2) I if z is N(0,
-        I).
-        """
-        z = np.linalg.solve(_lower(self.covariance), (self.points - self.mean).T)
-        fourth = (z * (self.weights * np.sum(z**2, axis=0))) @ z.T
-        return float(np.linalg.eigvalsh(fourth)[-1] - len(z)) / 2
+def _noise(found: Weighted) -> float:
+    """`noise` of `quorate.merging.fit.Fit`, from E[|z|² z zᵀ], which is (d + 2) I for N(0, I)."""
+    gaps = found.points - found.mean(found.points)
+    z = np.linalg.solve(_lower(found.covariance), gaps.T)
+    fourth = (z * (found.weights * np.sum(z**2, axis=0))) @ z.T
+    return float(np.linalg.eigvalsh(fourth)[-1] - len(z)) / 2
 
 
 def _importance(
     density: Density, base: Base, ridge: list[tuple[Array, Array]], rounds: Array
-) -> _Weighted:
+) -> Weighted:
     """All rounds together, of which there are more where tails are heavy."""
     mean, lower = base.mean, base.lower
     parts: list[_Part] = []
@@ -205,9 +178,9 @@ def _importance(
         for (place, scale), own in zip(centres, np.split(z, ends), strict=True):
             parts.append(_Part.around(place, _WIDTH * scale, own, density))
         found = _together(parts)
-        if i + 1 >= _ROUNDS and not found.wants_more:
+        if i + 1 >= _ROUNDS and not _wants_more(found):
             break
-        mean, lower = found.mean, _lower(found.shrunk(base))
+        mean, lower = found.mean(found.points), _lower(_shrunk(found, base))
     return found
 
 
@@ -225,19 +198,17 @@ class _Part:
         points = mean + np.concatenate([z, -z]) @ lower.T
         return cls(mean, lower, points, np.array([density(x) for x in points]))
 
-    def log_share(self, points: Array) -> Array:
-        """Logarithm of how many of this part are expected near each point, up to a constant."""
-        dim = len(self.mean)
-        z = np.linalg.solve(self.lower, (points - self.mean).T)
-        height = log(len(self.points)) - np.log(np.diag(self.lower)).sum()
-        return np.asarray(height - (_DEGREES + dim) / 2 * np.log1p(np.sum(z**2, axis=0) / _DEGREES))
 
-
-def _together(parts: list[_Part]) -> _Weighted:
+def _together(parts: list[_Part]) -> Weighted:
     points = np.concatenate([part.points for part in parts])
     values = np.concatenate([part.values for part in parts])
-    mixture = np.logaddexp.reduce([part.log_share(points) for part in parts], axis=0)
-    return _Weighted.of(points, values - mixture)
+    mixture = StudentMixture(
+        _DEGREES,
+        np.array([len(part.points) for part in parts]),
+        np.stack([part.mean for part in parts]),
+        np.stack([part.lower for part in parts]),
+    )
+    return Weighted.of(points, values - mixture.log_density(points))
 
 
 def _lower(cov: Array) -> Array:
@@ -251,6 +222,5 @@ def _student_points(stream: ChainStream, dim: int) -> Array:
     """
     shift = stream.streams.uniforms(Purpose.FITS, [(stream.shard, 0)], 0, 1, dim + 1)[0, 0]
     uniforms = shifted_points(_MOST_ROUNDS * _POINTS // 2, shift)
-    scales = np.sqrt(_DEGREES / 2 / gammaincinv(_DEGREES / 2, uniforms[:, dim]))
-    z = ndtri(uniforms[:, :dim]) * scales[:, None]
-    return np.asarray(z.reshape(_MOST_ROUNDS, -1, dim))
+    z = student_points(uniforms[:, :dim], uniforms[:, dim], _DEGREES)
+    return z.reshape(_MOST_ROUNDS, -1, dim)

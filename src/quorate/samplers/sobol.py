@@ -32,7 +32,6 @@ _RECURRENCES = (
     (16, (1, 3, 1, 13, 27, 49)),
     (19, (1, 1, 1, 15, 7, 5)),
 )
-MOST_DIMENSIONS = 1 + len(_RECURRENCES)
 
 
 def shifted_points(n: int, shift: Array) -> Array:

@@ -1,5 +1,6 @@
-"""Whether a merge is to be trusted: what was seen of the shards, and of the posterior itself.
+"""The verdict: whether a merge can be trusted.
 
-Pure: log densities of the shards at points of a `proposal` come in, a `verdict` goes out. Who
-evaluates them, and on which machine, is for `quorate.run.check` to say.
+`proposal` says where to evaluate the posterior, `importance` weighs the points, `shards` checks the
+chains of each shard, and `verdict` judges. All of it is pure: log densities come in, a verdict goes
+out. Evaluating them on workers is the business of `quorate.run.check`; nothing here may do that.
 """

@@ -1,4 +1,4 @@
-"""What the draws of each shard say: whether its chains have mixed, and whether it fits the rest."""
+"""Checks of each shard: whether its chains have mixed, and whether it agrees with the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,30 +12,34 @@ from quorate.numerics.ess import bulk_ess, mean_ess, split_rhat
 from quorate.numerics.linalg import spd_inverse, spd_solve
 from quorate.numerics.moments import Moments
 
-FALSE_ALARMS = 0.001  # chance that any shard of a run is said to disagree though all are alike
-_FEWEST = 8  # draws of a chain that R-hat and ESS can be had from
-_SHORT = 4  # chains so many times shorter than the longest are left out of R-hat
+FALSE_ALARMS = 0.001  # chance that any shard of a run is reported though all are alike
+_FEWEST = 8  # draws of a chain from which R-hat and ESS can be computed
+_SHORT = 4  # chains this many times shorter than the longest are left out of R-hat
 
 
 @dataclass(frozen=True)
 class ShardFinding:
-    """One shard.
+    """What was found about one shard.
 
     Parameters
     ----------
-    draws, ess, r_hat
-        Number of its draws, the ESS of the coordinate that has fewest, and R-hat of the worst;
-        None where there are too few draws, and of coded runs, which have none.
+    shard
+        Number of the shard.
+    draws
+        Number of its draws; 0 in coded runs, which have no draws of single shards.
+    ess, r_hat
+        Smallest ESS and largest R-hat of any coordinate; None if there are too few draws.
     distance
-        Mahalanobis distance of its mean from the merge of the others; None where it is unknown.
+        Mahalanobis distance of its mean from the merge of the other shards; None if unknown.
     p_value
-        Chance of such a distance, or a larger one, if all shards were alike.
+        Probability of this distance, or a larger one, if all shards are alike.
     disagrees
-        Whether that is too small to believe, with a chance of `FALSE_ALARMS` for any shard.
+        Whether the p-value is so small that the shard differs from the others. If all shards are
+        alike, the chance that any shard of the run is reported is `FALSE_ALARMS`.
     divergences
-        Of its chains; None where the sampler has no such thing.
+        Number of divergences of its chains; None if its sampler has no divergences.
     faults
-        Blocks refused and errors of the workers that hold it.
+        Number of refused blocks and errors of the workers that hold it.
     """
 
     shard: int
@@ -51,10 +55,18 @@ class ShardFinding:
 
 @dataclass(frozen=True, eq=False)
 class ShardChains:
-    """All draws of one shard by chain, (n, d) each, with what happened on the way.
+    """All draws of one shard, and what else is known of it.
 
-    `fit` is what warm-up found of the shard, if anything, and `other_modes` (m, d) where else its
-    density has a mode.
+    Parameters
+    ----------
+    chains
+        Draws by chain, (n, d) each.
+    fit
+        The fit that warm-up found, if any.
+    divergences, faults
+        As in `ShardFinding`.
+    other_modes
+        Modes of its density other than the one its chains started from, (m, d).
     """
 
     chains: Sequence[Array]
@@ -65,12 +77,12 @@ class ShardChains:
 
     @property
     def moments(self) -> Moments | None:
-        """Of all draws; None where there are too few."""
+        """Moments of all draws; None if there are fewer than two."""
         n_draws = sum(map(len, self.chains))
         return Moments.of(np.concatenate(self.chains)) if n_draws > 1 else None
 
     def alike(self) -> Array | None:
-        """Chains cut to one length, (chains, n, d), without those that have hardly begun."""
+        """Chains cut to equal length, (chains, n, d), very short ones left out; None if all are."""
         longest = max(map(len, self.chains), default=0)
         if longest < _FEWEST:
             return None
@@ -80,7 +92,7 @@ class ShardChains:
 
 
 def shard_findings(shards: Sequence[ShardChains]) -> list[ShardFinding]:
-    """What there is to say of each shard."""
+    """Findings about each shard."""
     sizes = [_sizes(shard) for shard in shards]
     distances = _distances(shards, [size[1] for size in sizes])
     findings = []
@@ -103,7 +115,7 @@ def shard_findings(shards: Sequence[ShardChains]) -> list[ShardFinding]:
 
 
 def _sizes(shard: ShardChains) -> tuple[float | None, float, float | None]:
-    """Bulk ESS, the ESS that its covariance is worth, and R-hat, each of the worst coordinate."""
+    """Bulk ESS, ESS of the covariance, and R-hat, each of the worst coordinate."""
     draws = shard.alike()
     if draws is None:
         return None, 0.0, None
@@ -120,12 +132,12 @@ def _sizes(shard: ShardChains) -> tuple[float | None, float, float | None]:
 def _distances(
     shards: Sequence[ShardChains], worths: Sequence[float]
 ) -> list[tuple[float | None, float | None]]:
-    """Of each shard's mean from the merge of the others, with its p-value.
+    """Distance of each shard's mean from the merge of the others, and its p-value.
 
-    Means of shards are independent estimates of the same point, by their model: that of shard s
-    has covariance C_s, the merge of the others V = (Σ C_t⁻¹)⁻¹, and Monte Carlo adds C_s / ESS. So
-    the squared distance is Hotelling's T² with the ESS as its degrees of freedom. The prior's
-    share in each shard only makes means more alike.
+    If the model holds, the means of shards are independent estimates of the same point. That of
+    shard s has covariance C_s, the merge of the others has V = (Σ C_t⁻¹)⁻¹, and Monte Carlo error
+    adds C_s / ESS. So the squared distance is Hotelling's T² with the ESS as its degrees of
+    freedom. Each shard's share of the prior only makes means more alike.
     """
     unknown: list[tuple[float | None, float | None]] = [(None, None)] * len(shards)
     moments = [shard.moments for shard in shards]

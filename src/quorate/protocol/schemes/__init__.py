@@ -15,6 +15,19 @@ from quorate.protocol.schemes.cmc import CMC
 from quorate.protocol.schemes.coded import Coded
 from quorate.protocol.schemes.grouped import Grouped
 
+__all__ = [
+    "CMC",
+    "COV_RIDGE",
+    "LIMITS",
+    "SCHEMES",
+    "Adaptive",
+    "Coded",
+    "Genie",
+    "Grouped",
+    "as_published",
+    "chosen",
+]
+
 SCHEMES: OptionsRegistry[SchemeOptions] = OptionsRegistry(
     "scheme",
     "quorate.schemes",
