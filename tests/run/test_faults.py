@@ -243,7 +243,7 @@ class OtherNames(MeanModel):
 
 
 def test_another_model_is_warned_of_or_refused(done):
-    with pytest.warns(ChangedModelWarning, match="code of the model"):
+    with pytest.warns(ChangedModelWarning, match="whose code has changed"):
         quorate.resume(done, OtherMean(), progress=False, check=False)
     quorate.resume(done, MeanModel(), progress=False, check=False)
     with pytest.raises(BadInputError, match="parameters"):
