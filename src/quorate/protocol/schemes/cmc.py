@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from quorate._types import Array, CodedArray
 from quorate.merging.fit import Fit, as_arrays
 from quorate.protocol.allocation import one_to_one
@@ -31,7 +29,7 @@ class SendDraws:
         return Processed(draws, once={0: state} if state else {}), NOTHING
 
     def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
-        return np.swapaxes(processed.vectors, 0, 1), processed.once.get(0, NOTHING)
+        return processed.vectors.swapaxes(0, 1), processed.once.get(0, NOTHING)
 
     def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
         return [(n_shards, dim)]
