@@ -78,9 +78,13 @@ class CMC:
 
     Parameters
     ----------
-    pairing, weights, cov_ridge
-        How draws become global draws; see `quorate.protocol.ledger.Merging`. Weights are shrunk
-        towards the fits of warm-up unless there is a ridge.
+    pairing
+        How draws of shards make global draws: paper, in order of arrival, or all, using each draw.
+    weights
+        Source of the weights: draws, or shrunk towards the fits of warm-up. The default is shrunk
+        unless there is a ridge.
+    cov_ridge
+        Ridge σ² on every covariance estimate, with weights from draws.
     """
 
     pairing: str = "all"

@@ -225,16 +225,16 @@ class Coded:
     redundancy
         r, by default 2, or 1 for one worker.
     code
-        One of `quorate.protocol.coding.code.CODES`.
+        Gradient code: grouped, reed-solomon or cyclic.
     precision
-        "exact" to decode the sum of precisions too, see `quorate.protocol.schemes.exact_sums`;
-        "estimated" to estimate it from decoded sums, as in the paper.
+        Whether the sum of precisions is exact, decoded like the draws, or estimated from decoded
+        sums as in the paper. See `quorate.protocol.schemes.exact_sums`.
     checked
-        Whether to compare the holders of a shard; the default with exact precision.
+        Whether to compare the answers of the holders of a shard. The default with exact precision.
     weights, cov_ridge
         As for `quorate.protocol.schemes.cmc.CMC`. Estimated precisions need a ridge.
     precision_ridge
-        σ² on D̂ of estimated precisions. By default K / `cov_ridge`, right for the first draw.
+        Ridge σ² on D̂ of estimated precisions. By default K / `cov_ridge`, right for the first draw.
     floor
         Draws of every shard before the first release, with exact precision.
     """
