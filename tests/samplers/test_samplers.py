@@ -422,7 +422,7 @@ def test_gradients_do_not_lose_collinear_columns_either(rng):
 
 def test_a_mode_at_an_edge_is_refused():
     exponential = Density(1, lambda x: float(-x[0]) if x[0] > 0 else -np.inf, at=2.0)
-    with pytest.raises(BadInputError, match=r"along x\[0\].*logarithm of what is positive"):
+    with pytest.raises(BadInputError, match=r"along x\[0\].*logarithm of a positive parameter"):
         laplace_fit(Target(exponential, {}, 1))
 
 
@@ -441,7 +441,7 @@ def test_fit_in_many_dimensions(rng):
 @pytest.mark.parametrize("name", ["auto", "ellipse", "random_walk"])
 def test_a_start_without_density_is_refused(name, value):
     target = Target(Density(2, lambda x: value), {}, 1)
-    with pytest.raises(BadInputError, match=r"log_likelihood at the start, x.* is .*initial\(\)"):
+    with pytest.raises(BadInputError, match=r"log_likelihood is .* at the start, x.*initial\(\)"):
         make_sampler(name).warm_up(target, stream(0))
 
 
@@ -512,7 +512,7 @@ def test_proposals_that_are_not_a_number_are_refused_and_told(name, seed):
 
         return Target(Density(1, density), {}, 1)
 
-    with pytest.warns(NotANumberWarning, match=r"log density is nan: at x = .*refused there"):
+    with pytest.warns(NotANumberWarning, match=r"log density is nan.* at x = .*rejected"):
         draws, _ = run(make_sampler(name), edged(np.nan), seed, 4000)
     expected, _ = run(make_sampler(name), edged(-np.inf), seed, 4000)
     np.testing.assert_array_equal(draws, expected)
@@ -548,13 +548,13 @@ def test_samplers_by_name():
     with pytest.raises(BadInputError, match="choose one of auto, ellipse"):
         make_sampler("gibbs")
     for name in SAMPLERS:
-        with pytest.raises(BadInputError, match="thin is 0"):
+        with pytest.raises(BadInputError, match="thin must be at least 1, not 0"):
             make_sampler(name, thin=0)
 
 
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
 def test_no_gradients_no_hamiltonian(name):
-    with pytest.raises(BadInputError, match="the model gives no gradients"):
+    with pytest.raises(BadInputError, match=r"needs gradients, and the model has none"):
         make_sampler(name).warm_up(gaussian(MEAN, COV), stream(0))
 
 
