@@ -12,7 +12,6 @@ from helpers.assertions import FALSE_FAIL_RATE
 from quorate.errors import BadInputError
 from quorate.merging.consensus import consensus_weights, merge
 from quorate.merging.pairing import REPEATS, every_draw, n_paired
-from quorate.numerics.moments import Moments
 from quorate.numerics.streams import Streams
 from quorate.protocol.ledger import Ledger, Merging
 
@@ -40,12 +39,17 @@ def test_runs_together_are_paired_as_on_their_own(runs, seed):
 
 
 def test_orders_are_random_and_shards_have_their_own(seed):
-    """All 6 orders of three draws, for 2,000 pairs of shards, come equally often."""
+    """All 6 orders of three draws come equally often among 2,000 shards."""
     which = every_draw(np.full(2000, 3), Streams(seed))[:, :3]
-    _, times = np.unique(which, axis=0, return_counts=True)
-    assert len(times) == 6
-    statistic = np.sum((times - 2000 / 6) ** 2 / (2000 / 6))
-    assert statistic < chi2.isf(FALSE_FAIL_RATE, 5)
+
+    def statistic(which):
+        orders, times = np.unique(which, axis=0, return_counts=True)
+        times = np.append(times, np.zeros(6 - len(orders)))
+        return np.sum((times - 2000 / 6) ** 2 / (2000 / 6))
+
+    assert statistic(which) < chi2.isf(FALSE_FAIL_RATE, 5)
+    which[:200] = which[0]  # the control: a tenth of the shards share an order
+    assert statistic(which) > chi2.isf(FALSE_FAIL_RATE, 5)
 
 
 def test_a_ledger_pairs_every_draw(rng, seed):
@@ -144,10 +148,11 @@ def test_error_of_the_merged_mean_is_the_shards_and_not_that_of_so_many_draws(rn
 
 
 def test_pairing_again_is_worth_something_for_variances(rng, seed):
-    """Independent draws: 2/n of the variance's square once, less when paired eight times.
+    """The error of a variance from independent draws falls when they are paired eight times.
 
-    Hoeffding's decomposition: what a shard tells alone counts as its draws, what shards tell
-    together as the pairs.
+    By Hoeffding's decomposition, the share that depends on one shard alone is as noisy as its
+    draws, and the share that depends on several is as noisy as the pairs. Pairing once, and
+    independent draws in place of pairs, are the controls.
     """
     n, n_shards = 20, 4
     once, again = [], []
@@ -157,7 +162,9 @@ def test_pairing_again_is_worth_something_for_variances(rng, seed):
         sums = np.take_along_axis(draws, which, axis=1).mean(axis=0)
         once.append(n_shards * np.mean(draws.mean(axis=0) ** 2) - 1)
         again.append(n_shards * np.mean(sums**2) - 1)
-    ratio = np.mean(np.square(again)) / np.mean(np.square(once))
+    once, again = np.array(once), np.array(again)
     expected = 1 / n_shards + (1 - 1 / n_shards) * (1 / REPEATS + 1 / n)
-    assert ratio == pytest.approx(expected, rel=0.2)
-    assert Moments.of(np.array(again)[:, None]).mean[0] == pytest.approx(0, abs=0.03)
+    assert_mean(np.column_stack([again, again**2 - expected * once**2]), np.zeros(2))
+    for wrong in (1.0, 1 / REPEATS):
+        with pytest.raises(AssertionError, match=r"\|z\|"):
+            assert_mean((again**2 - wrong * once**2)[:, None], np.zeros(1))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm, t
 
 import quorate
+from helpers.assertions import FALSE_FAIL_RATE
 from quorate.cli import main
 from quorate.errors import CombinationWarning
 from quorate.merging import RULES
@@ -119,6 +120,7 @@ def test_units_do_not_matter(rule, shards):
 
 @pytest.mark.parametrize("rule", EVERY_RULE)
 def test_wildly_different_units_in_decimal(rule, shards):
+    """Covariances have eigenvalues from 0.3 to a few units, so conditions are far below 1,000."""
     units = np.array([1e-12, 1.0, 1e9])
     combined = quorate.combine([draws * units + 1e3 * units for draws in shards], rule)
     correlations = np.corrcoef((combined.draws / units).T)
@@ -188,9 +190,9 @@ def largest_t(rows):
 
 
 def is_right(runs, mean, cov):
-    """Whether independent runs give draws of N(mean, cov); no, for no reason, once in 10⁶ times."""
+    """Whether independent runs give draws of N(mean, cov), by t-tests with Bonferroni's limit."""
     rows = np.array([statistics(draws, mean, cov) for draws in runs])
-    limit = t.isf(1e-6 / (2 * rows.shape[1]), len(rows) - 1)
+    limit = t.isf(FALSE_FAIL_RATE / (2 * rows.shape[1]), len(rows) - 1)
     return largest_t(rows) < limit
 
 
@@ -237,20 +239,26 @@ def total_variation(draws, grid, masses):
 
 @pytest.mark.parametrize("rule", ["semiparametric", "weierstrass"])
 def test_two_modes_stay_two(rule, rng):
+    """Consensus, the control, does not keep them.
+
+    Distances over 20 seeds had mean 0.825 and sd 0.007 for consensus, 0.224 and 0.014 for
+    semiparametric, 0.118 and 0.021 for weierstrass: limits are 8 sds away or more.
+    """
     shards, grid, masses = two_modes(4, 2000, rng)
     assert total_variation(quorate.combine(shards).draws, grid, masses) > 0.6
-    assert total_variation(quorate.combine(shards, rule).draws, grid, masses) < 0.3
+    assert total_variation(quorate.combine(shards, rule).draws, grid, masses) < 0.35
 
 
 def test_wide_bandwidths_are_the_gaussian_rules(rng):
-    problem = Gaussians(2, 1, rng)
-    shards = problem.draws([4000] * 2, rng)
+    """Means of 4,000 independent draws agree; a shard's own mean, 0.5 sds away, does not."""
+    shards = [rng.normal(shift, 1.0, size=(4000, 1)) for shift in (0.0, 1.0)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         wide = quorate.combine(shards, "semiparametric", bandwidth=50.0)
     gaussian = quorate.combine(shards, "gaussian")
-    error = np.sqrt(gaussian.covariance[0, 0] / 4000)
-    assert abs(wide.mean - gaussian.mean)[0] < norm.isf(1e-6 / 2) * error
+    limit = norm.isf(FALSE_FAIL_RATE / 2) * np.sqrt(gaussian.covariance[0, 0] / 4000)
+    assert np.abs(wide.mean - gaussian.mean)[0] < limit
+    assert np.abs(shards[0].mean() - gaussian.mean)[0] > limit
 
 
 # Bad input
@@ -381,10 +389,12 @@ def test_never_a_silent_nan(rule, n_shards, dim, few, exponents, closeness, seed
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CombinationWarning)
             combined = quorate.combine(shards, rule)
-    except quorate.BadInputError:
-        return
-    for values in (combined.draws, combined.mean, combined.covariance):
-        assert np.isfinite(values).all()
+    except quorate.BadInputError as error:
+        found = str(error)
+    else:
+        values = (combined.draws, combined.mean, combined.covariance)
+        found = "finite" if all(np.isfinite(v).all() for v in values) else "not finite"
+    assert found == "finite" or found.endswith(".")
 
 
 # Names and files

@@ -87,9 +87,14 @@ def test_a_coordinate_that_never_moved_leaves_the_fit(rng):
 
 @pytest.mark.parametrize("is_fitted", [True, False])
 def test_draws_have_the_last_word(is_fitted, rng):
-    """With a fit that is wrong in scale and in shape, at the rate of 1/n that noise leaves."""
-    cov, wrong = a_covariance(rng, 4), a_covariance(rng, 4)
+    """With a fit that is wrong in scale and in shape, at the rate of 1/n that noise leaves.
+
+    A deviation δ of a log eigenvalue loses limit²/δ, at most 100/(nδ) here; all δ are above 0.4.
+    """
+    cov = a_covariance(rng, 4)
     moments = Moments.of(some_draws(rng, cov, 1000)).covariance()
+    lower = np.linalg.cholesky(moments)
+    wrong = lower @ np.diag([0.1, 0.5, 4.0, 9.0]) @ lower.T
     sds = np.sqrt(np.diag(moments))
     for n in (10**5, 10**7, 10**9):
         found = shrink_to_fit(moments, n, wrong) if is_fitted else shrink_to_diagonal(moments, n)
@@ -99,7 +104,12 @@ def test_draws_have_the_last_word(is_fitted, rng):
 
 
 def test_a_right_fit_is_left_alone_by_noise(rng):
-    """Of draws as alike as those of a chain may be: it is taken as it is, nearly always."""
+    """Draws are repeated five times, as correlated as those of a chain may be.
+
+    86 % of fits stay exactly as they are (6,000 repetitions), so fewer than half of 100 do once in
+    10¹⁷. The root mean square change was 0.018 with an sd of 0.005, that of draws alone 0.24 with
+    one of 0.01: limits are 9 sds away.
+    """
     cov = a_covariance(rng, 5)
     found = [
         shrunk_covariance(
@@ -107,20 +117,30 @@ def test_a_right_fit_is_left_alone_by_noise(rng):
         )
         for _ in range(100)
     ]
-    gaps = [np.linalg.eigvals(np.linalg.solve(cov, each)).real - 1 for each in found]
-    assert np.mean(np.abs(gaps).max(axis=1) < 1e-9) > 0.5
-    assert np.sqrt(np.mean(np.square(gaps))) < 0.05  # those of draws: 0.2
+
+    def changes(covs):
+        return np.array([np.linalg.eigvals(np.linalg.solve(cov, each)).real - 1 for each in covs])
+
+    of_draws = [Moments.of(some_draws(rng, cov, 100)).covariance() for _ in range(30)]
+    assert np.mean(np.abs(changes(found)).max(axis=1) < 1e-9) > 0.5
+    assert np.sqrt(np.mean(changes(found) ** 2)) < 0.1
+    assert np.sqrt(np.mean(changes(of_draws) ** 2)) > 0.15
 
 
 def test_noise_of_heavy_tails_leaves_the_fit(rng):
-    """Student-t draws with 5 degrees of freedom: fourth moments are 3 times those of a normal."""
-    cov = 5 / 3 * np.eye(3)
-    gaps = {1.0: [], 7.0: []}
+    """Student-t draws with 5 degrees of freedom: fourth moments are 3 times those of a normal.
+
+    A fit that knows of them stayed in 6,000 of 6,000 cases, so more than 5 changes in 100 come once
+    in 10¹⁰. The control, which does not, stays in 68 %: more than 90 of 100 once in 10⁷.
+    """
+    cov, stays = 5 / 3 * np.eye(3), {1.0: 0, 7.0: 0}
     for _ in range(100):
         moments = Moments.of(np.repeat(rng.standard_t(5, size=(100, 3)), 5, axis=0))
-        for noise, found in gaps.items():
-            found.append(shrunk_covariance(moments, Fit(np.zeros(3), cov, noise)) - cov)
-    assert np.mean(np.square(gaps[7.0])) < np.mean(np.square(gaps[1.0])) / 4
+        for noise in stays:
+            found = shrunk_covariance(moments, Fit(np.zeros(3), cov, noise))
+            stays[noise] += np.allclose(found, cov, rtol=1e-9)
+    assert stays[7.0] >= 95
+    assert stays[1.0] <= 90
 
 
 def test_fits_travel(rng):
@@ -151,6 +171,7 @@ def test_a_shard_of_which_nothing_is_known_takes_the_mean_of_the_others(rng):
 
 
 def test_a_scale_common_to_all_fits_is_common_to_shards_with_few_draws(rng):
+    """The scale of 2,000 draws in 4 dimensions has an sd of √(2 / 8000): 20 % are 12 of these."""
     cov = a_covariance(rng, 4)
     fit = Fit(np.zeros(4), cov / 5)
     many = [Moments.of(some_draws(rng, cov, 2000)) for _ in range(3)]

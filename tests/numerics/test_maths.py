@@ -172,6 +172,10 @@ def test_draws_of_subposteriors(seed, rng):
     draws = subposteriors.draws(Streams(seed), [(1, 0), (0, 2)], 0, 20_000)
     assert_mean(draws[1], subposteriors.means[0])
     assert_covariance(draws[0], cov)
+    with pytest.raises(AssertionError, match=r"\|z\|"):  # the other shard's
+        assert_mean(draws[0], subposteriors.means[0])
+    with pytest.raises(AssertionError, match=r"\|z\|"):
+        assert_covariance(draws[0], 1.2 * cov)
 
 
 # ---------------------------------------------------------------- error

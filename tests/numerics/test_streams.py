@@ -1,4 +1,7 @@
+"""Random numbers by key: bits that do not depend on the request, and the right distributions."""
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +23,7 @@ def test_bits_do_not_depend_on_what_else_is_asked_for(lanes, first, n, width):
 
 
 def test_every_part_of_a_key_matters(seed):
+    """Of 320 numbers with 52 random bits each, two sets share one by chance once in 10¹⁰."""
     reference = Streams(seed, 0).uniforms(Purpose.DRAWS, [(0, 0)], 0, 64, 5)
     others = [
         Streams(seed + 1, 0).uniforms(Purpose.DRAWS, [(0, 0)], 0, 64, 5),
@@ -39,6 +43,8 @@ def test_uniforms_are_uniform_and_open(seed):
     assert values.max() < 1
     for share in (0.01, 0.3, 0.5, 0.9):
         assert_quantile(values.ravel(), share, share)
+    with pytest.raises(AssertionError, match="of 60000 below"):  # a little denser near 0
+        assert_quantile(values.ravel() ** 1.1, 0.5, 0.5)
 
 
 def test_normals_are_standard_and_uncorrelated_between_lanes(seed):
@@ -46,6 +52,9 @@ def test_normals_are_standard_and_uncorrelated_between_lanes(seed):
     side_by_side = np.concatenate(normals, axis=1)
     assert_mean(side_by_side, np.zeros(6))
     assert_covariance(side_by_side, np.eye(6))
+    normals[1, ::10] = normals[0, ::10]  # lanes that share a tenth of their numbers
+    with pytest.raises(AssertionError, match=r"\|z\|"):
+        assert_covariance(np.concatenate(normals, axis=1), np.eye(6))
 
 
 def test_permutation_is_one(seed):

@@ -63,8 +63,13 @@ def test_many_dimensions_are_left_alone(seed):
     assert not places
 
 
+# Errors of refined covariances come from the random shift of Sobol' points. Limits follow from
+# their distribution over 25 seeds.
+
+
 @pytest.mark.parametrize("dim", [1, 2, 5])
 def test_heavy_tails_are_seen(dim, seed):
+    """The error was 0.017 ± 0.006 in 5 dimensions, less in fewer: 0.1 is 13 sds away."""
     target = Target(Density(dim, student), {}, 1)
     base = Base.around(laplace_fit(target))
     found, cov = refined(target, base, stream(seed)), 9 / 7 * np.eye(dim)
@@ -74,21 +79,28 @@ def test_heavy_tails_are_seen(dim, seed):
 
 
 def test_skewness_is_seen(seed):
-    """Logarithms of gamma variates of shape 3 have variance ψ'(3); the curvature says 1/3."""
-    target = log_gamma(np.array([3.0, 3.0]))
-    found = covariance_of(refined_fit(target, seed))
-    assert worst_ratio(found, (np.pi**2 / 6 - 1.25) * np.eye(2)) < 0.05
+    """Logarithms of gamma variates of shape 3 have variance ψ'(3); the curvature says 1/3.
+
+    The error was at most 0.018: as a normal error, its sd is 0.008.
+    """
+    target, cov = log_gamma(np.array([3.0, 3.0])), (np.pi**2 / 6 - 1.25) * np.eye(2)
+    assert worst_ratio(covariance_of(refined_fit(target, seed)), cov) < 0.05
+    assert worst_ratio(laplace_fit(target).cov, cov) > 0.15
 
 
 def test_a_banana_is_followed(seed):
-    """Var x[1] is 1 + 2 by², Var x[0] is 1; the curvature says 1 for both."""
-    target = Target(Density(2, lambda x: bent(x, 0.5)), {}, 1)
-    found = covariance_of(refined_fit(target, seed))
-    assert worst_ratio(found, np.diag([1.0, 1.5])) < 0.1
+    """Var x[1] is 1 + 2 by², Var x[0] is 1; the curvature says 1 for both.
+
+    The error was 0.030 ± 0.014: 0.2 is 12 sds away.
+    """
+    target, cov = Target(Density(2, lambda x: bent(x, 0.5)), {}, 1), np.diag([1.0, 1.5])
+    assert worst_ratio(covariance_of(refined_fit(target, seed)), cov) < 0.2
+    assert worst_ratio(laplace_fit(target).cov, cov) > 0.35
 
 
 def test_where_few_points_are_effective_the_curvature_is_kept(seed):
-    assert refined_fit(log_gamma(np.full(16, 0.1)), seed) == {}
+    """80 are needed. The log of their number was 0.75 with an sd of 0.44 (20 seeds): 8 sds away."""
+    assert refined_fit(log_gamma(np.full(16, 0.03)), seed) == {}
 
 
 def test_all_is_lost_next_to_edges(seed):
@@ -124,7 +136,10 @@ def test_units_do_not_matter(seed, tmp_path):
 
 
 def test_the_tails_of_a_real_posterior(seed, tmp_path):
-    """The curvature is wrong by a factor of 16 in one shard, of 5 in another."""
+    """The curvature is wrong by a factor of 16 in one shard, of 5 in another.
+
+    The log of the worst error was -2.9 with an sd of 0.22 over 10 seeds: 0.5 is 10 sds away.
+    """
     covs = subposterior_moments("capture_Mt")[1]
     shards = zip(targets("capture_Mt", 4, tmp_path / "shards"), covs, strict=True)
     off = [worst_ratio(covariance_of(refined_fit(target, seed)), cov) for target, cov in shards]
@@ -134,7 +149,10 @@ def test_the_tails_of_a_real_posterior(seed, tmp_path):
 
 
 def test_all_chains_of_a_shard_have_the_same_fit(seed, tmp_path):
-    """And it is bits that are the same: draws are made around it."""
+    """To the bit, because draws are made around it.
+
+    Noise was 144 ± 13 and worth 6,500 ± 70 over 10 seeds: limits are 10 sds away.
+    """
     target = targets("capture_Mt", 4, tmp_path / "shards")[3]
     states = [EllipseSampler(warns=False).warm_up(target, stream(seed, chain=c)) for c in (0, 1)]
     found = refined_fit(target, seed)
@@ -149,7 +167,7 @@ def test_all_chains_of_a_shard_have_the_same_fit(seed, tmp_path):
 
 
 def test_shards_have_points_of_their_own(seed):
-    """Else the errors of all would be the same, and merging would not average them."""
+    """So their errors are independent, and merging averages them."""
     target = log_gamma(np.full(3, 9.0))
     base = Base.around(laplace_fit(target))
     one, other = (refined(target, base, stream(seed, shard=s))["fit_mean"] for s in (0, 1))

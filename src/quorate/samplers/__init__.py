@@ -1,8 +1,9 @@
-"""The samplers: how a worker draws from one subposterior. One file each.
+"""Samplers: how a worker draws from one subposterior.
 
-All fill in `quorate.samplers.protocol.Sampler`: warm-up gives the state of a chain, and each block
-of draws
-is a pure function of the state, the target and the chain's random numbers.
+Each has a file of its own and implements `quorate.samplers.protocol.Sampler`: warm-up returns the
+state of a chain, and a block of draws is a pure function of the state, the target and the chain's
+random numbers. Warm-up's searches and fits live here too. Nothing here may know of other shards,
+workers or messages.
 """
 
 from collections.abc import Callable
@@ -62,10 +63,10 @@ def make_sampler(sampler: str | Draws | Sampler = "auto", thin: int = 1) -> Samp
 
 
 def fit_of(state: State) -> Fit | None:
-    """The Gaussian fit that a chain was warmed up with; None where its sampler keeps none.
+    """The Gaussian fit that warm-up found; None if the sampler keeps none.
 
-    Where no mode was found, samplers move around N(start, I), which says nothing of the target; the
-    masses that `nuts` has adapted since do.
+    If there was no mode, samplers move around N(start, I), which says nothing about the target.
+    Then the masses that `nuts` has adapted are the fit, if it has.
     """
     if "lower" not in state:
         return None

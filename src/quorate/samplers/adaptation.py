@@ -1,7 +1,7 @@
 """Tuning of Hamiltonian samplers in warm-up, in plain numpy around a compiled step.
 
-Step size by dual averaging (Nesterov 2009; Hoffman & Gelman 2014, §3.2), masses by the variances
-of draws in windows that double (Stan reference manual, "HMC algorithm parameters").
+Dual averaging sets the step size (Nesterov 2009; Hoffman & Gelman 2014, §3.2). Variances of draws
+in windows of doubling length set the masses (Stan reference manual, "HMC algorithm parameters").
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _SHRINKAGE, _OFFSET, _DECAY = 0.05, 10.0, 0.75  # γ, t₀ and κ of Hoffman & G
 
 @dataclass(frozen=True)
 class StepSize:
-    """Dual averaging of log step sizes; `averaged` is the one to keep."""
+    """Dual averaging of log step sizes. `averaged` is the size to use after warm-up."""
 
     start: float
     current: float
@@ -27,11 +27,11 @@ class StepSize:
 
     @classmethod
     def starting_at(cls, size: float, longest: float = inf) -> "StepSize":
-        """Begin, or begin again, from a guess."""
+        """Start dual averaging from a guess; step sizes stay below `longest`."""
         return cls(size, size, size, longest=longest)
 
     def after(self, acceptance: float, wanted: float) -> "StepSize":
-        """Once a step of the current size was accepted with this probability."""
+        """The update after a step of the current size, accepted with this probability."""
         count = self.count + 1
         share = 1 / (count + _OFFSET)
         gap = (1 - share) * self.gap + share * (wanted - acceptance)
@@ -43,19 +43,19 @@ class StepSize:
 
 
 def window_ends(n_steps: int) -> list[int]:
-    """Where masses are set anew, between a fast start of 15 % and a fast end of 10 %."""
+    """Steps after which masses are updated, between the first 15 % and the last 10 % of steps."""
     first, last = round(0.15 * n_steps), n_steps - round(0.1 * n_steps)
     ends, size, end = [], 25, first
     while end < last:
         end += size
         size *= 2
-        if end + size > last:  # the next one would not fit: this one takes what is left
+        if end + size > last:  # the next window would not fit, so this one takes the rest
             end = last
         ends.append(end)
     return ends
 
 
 def inverse_masses(draws: Array) -> Array:
-    """Variances of draws (n, d), shrunk a little towards a thousandth as Stan's are."""
+    """Variances of draws (n, d), shrunk slightly towards 0.001 as in Stan."""
     n = len(draws)
     return np.asarray((n * draws.var(axis=0, ddof=1) + 5 * 1e-3) / (n + 5))

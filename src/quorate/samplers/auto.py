@@ -1,4 +1,4 @@
-"""`ellipse` where it works, `nuts` where it does not: judged for each subposterior in warm-up."""
+"""`auto`: warm-up chooses `ellipse` or `nuts` for each subposterior."""
 
 from dataclasses import dataclass
 
@@ -18,15 +18,18 @@ from quorate.samplers.survey import surveyed
 
 @dataclass(frozen=True)
 class AutoSampler:
-    """The sampler. `state["uses_nuts"]` says which it became; `thin` is steps per draw."""
+    """`ellipse` if its pilot mixes well, else `nuts` if the model has gradients.
+
+    `state["uses_nuts"]` records the choice; `thin` is the number of steps per draw.
+    """
 
     thin: int = 1
 
     name = "auto"
-    determinism: Determinism = "pinned"  # what can be promised before warm-up
+    determinism: Determinism = "pinned"  # what holds before warm-up has chosen
 
     def __post_init__(self) -> None:
-        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every step, or more")
+        require(self.thin >= 1, f"thin must be at least 1, not {self.thin!r}.")
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         has_another = can_serve(target)
@@ -43,8 +46,8 @@ class AutoSampler:
         else:
             found.warn_if_poor(
                 "ellipse",
-                "raise `thin`, or let `nuts` take over: it needs a model with gradients, its own "
-                "or those of JAX (`pip install quorate[jax]`)",
+                "Raise `thin`, or give the model gradients, its own or JAX's "
+                "(`pip install quorate[jax]`), so that `nuts` can take over.",
             )
         return {**state, "uses_nuts": np.array(uses_nuts)}
 
@@ -54,5 +57,5 @@ class AutoSampler:
         return self.chosen(state).draw(target, state, stream, n)
 
     def chosen(self, state: State) -> Sampler:
-        """The sampler that warm-up chose, whose determinism then holds."""
+        """The sampler that warm-up chose."""
         return NutsSampler(self.thin) if state["uses_nuts"] else EllipseSampler(self.thin)

@@ -1,10 +1,10 @@
-"""The place and scale that a chain is drawn around, built so that all machines get the same bits.
+"""The location and scale that a chain moves around, with the same bits on all machines.
 
-A chain moves in z; its draws are x = mean + lower z. Any mean and lower are valid, so both are
-rounded until what is left does not depend on how a machine rounds: on a grid of 2⁻¹² standard
-deviations, finer where coordinates are nearly collinear. z is kept on a grid of 2⁻⁴⁰, which
-swallows the last bits of sines, logarithms and square roots. Products are summed in a fixed order,
-without BLAS.
+A chain moves in z, and its draws are x = mean + lower z. Any mean and lower are valid. So both are
+rounded to a grid so coarse that rounding errors of machines do not matter: 2⁻¹² standard
+deviations, finer for nearly collinear coordinates. z is rounded to a grid of 2⁻⁴⁰, which removes
+the last bits of sines, logarithms and square roots. Products are summed in a fixed order, without
+BLAS.
 """
 
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ _GRID = 2.0**40  # of z
 
 @dataclass(frozen=True)
 class Base:
-    """`mean` is (d,), `lower` a lower triangular (d, d)."""
+    """A location and a scale: `mean` (d,), and `lower`, lower triangular (d, d)."""
 
     mean: Array
     lower: Array
 
     @classmethod
     def around(cls, fit: LaplaceFit) -> "Base":
-        """The rounded fit."""
+        """The base with the mode and covariance of `fit`, rounded."""
         sds = np.sqrt(np.sum(fit.lower**2, axis=1))
-        # Rounding is felt in units of the sd of a coordinate given all before it
+        # Rounding counts relative to the sd of a coordinate given all before it
         lost = log2(float(np.max(sds / np.diag(fit.lower))))
         bits = min(_BITS + ceil(lost), _MOST_BITS)
         grid = 2.0 ** (np.ceil(np.log2(sds)) - bits)
@@ -41,18 +41,18 @@ class Base:
 
     @classmethod
     def standard(cls, mean: Array) -> "Base":
-        """Scale 1 along every coordinate."""
+        """The base at `mean` with scale 1 along every coordinate."""
         return cls(mean, np.eye(len(mean)))
 
     @property
     def covariance(self) -> Array:
-        """Lower lowerᵀ."""
+        """Covariance lower lowerᵀ, shape (d, d)."""
         return np.asarray(self.lower @ self.lower.T)
 
     def point(self, z: Array) -> Array:
-        """mean + lower z for z of shape (d,).
+        """The point mean + lower z, for z of shape (d,).
 
-        The sum goes over the outer axis, which numpy adds row by row.
+        The sum runs over the outer axis, which numpy adds row by row.
         """
         return np.asarray(self.mean + np.add.reduce(z[:, None] * self._columns, axis=0))
 
@@ -62,5 +62,5 @@ class Base:
 
 
 def snapped(z: Array) -> Array:
-    """The nearest multiples of 2⁻⁴⁰."""
+    """`z` rounded to multiples of 2⁻⁴⁰."""
     return np.asarray(np.round(z * _GRID) / _GRID)

@@ -1,8 +1,8 @@
-"""Gradient and curvature of a log density, measured on its own scale.
+"""Gradients and curvature of a log density by finite differences.
 
-Every coordinate is first given a *scale*: the step over which the second difference of the log
-density is about 1, one standard deviation if all others are held. Differences over a share of that
-step neither drown in rounding nor depend on units.
+Each coordinate gets a *scale* first: the step over which the second difference of the log density
+is about 1, which is its standard deviation given all others. Differences over a fraction of that
+step are large compared with rounding errors, and do not depend on units.
 """
 
 import warnings
@@ -18,20 +18,20 @@ from quorate.models.subposterior import Target
 Density = Callable[[Array], float]
 Gradient = Callable[[Array], Array]
 
-_STEP = 0.1  # of a scale, for differences of gradients, and of log densities for gradients
-_LONG_STEP = 0.3  # of a scale, for second differences, which rounding spoils sooner
-_GOOD = (0.2, 5.0)  # second differences over one scale that will do
-_LONGEST = 1e10  # a scale beyond which a direction is flat
+_STEP = 0.1  # of a scale, for first differences of gradients and of log densities
+_LONG_STEP = 0.3  # of a scale, for second differences, which suffer more from rounding
+_GOOD = (0.2, 5.0)  # acceptable second differences over one scale
+_LONGEST = 1e10  # scale beyond which a direction counts as flat
 _MAX_TRIES = 40
-MANY = 64  # dimensions in which curvature takes long to measure
-_WEAK = 1e-6  # curvature, beside the largest, that may drown in rounding…
-_BENT = 1e-2  # …and, without gradients, in what is not quadratic over a long step
-_ALIKE = 1e-2  # share by which curvatures differ at most that rounding may mix up
-_HIDDEN = 1e-12  # curvature, beside the largest, taken for one that drowned
+MANY = 64  # dimensions above which curvature takes long to measure
+_WEAK = 1e-6  # curvature, relative to the largest, that rounding may hide…
+_BENT = 1e-2  # …and, without gradients, that higher orders may hide over a long step
+_ALIKE = 1e-2  # relative difference of curvatures whose eigenvectors rounding may mix
+_HIDDEN = 1e-12  # curvature, relative to the largest, assumed for a hidden one
 
 
 def checked_density(target: Target) -> Density:
-    """The log density, as a float, with NaN and +inf refused and no warnings on the way."""
+    """Log density of `target` as a float. It raises `NotANumberError` for NaN and +inf."""
 
     def density(x: Array) -> float:
         with np.errstate(all="ignore"):
@@ -44,7 +44,7 @@ def checked_density(target: Target) -> Density:
 
 
 def forgiving(density: Density) -> Density:
-    """-inf where the log density overflows: that far out there is nothing."""
+    """`density`, with -inf instead of an error, for points far out where it may overflow."""
 
     def at(x: Array) -> float:
         try:
@@ -56,7 +56,7 @@ def forgiving(density: Density) -> Density:
 
 
 def wary(density: Density) -> Density:
-    """For proposals: -inf where the log density is no number, with a warning at the first."""
+    """`density` for proposals: -inf instead of `NotANumberError`, with one warning."""
     warned = False
 
     def at(x: Array) -> float:
@@ -65,7 +65,8 @@ def wary(density: Density) -> Density:
             return density(x)
         except NotANumberError as error:
             if not warned:
-                text = f"{error}. Proposals were refused there, as if the density were 0"
+                reason = str(error).rstrip(".")
+                text = f"{reason}. Proposals there were rejected, as if the density were 0."
                 warnings.warn(text, NotANumberWarning, stacklevel=2)
             warned = True
             return -inf
@@ -74,7 +75,7 @@ def wary(density: Density) -> Density:
 
 
 def gradient_of(target: Target, density: Density, scales: Array) -> Gradient:
-    """The model's own gradient, or central differences."""
+    """Gradient of the log density: the model's own, or by central differences."""
     if target.has_gradient:
 
         def own(x: Array) -> Array:
@@ -93,7 +94,7 @@ def gradient_of(target: Target, density: Density, scales: Array) -> Gradient:
 
 
 def forgiving_gradient(gradient: Gradient) -> Gradient:
-    """0 where the gradient overflows, or is not there."""
+    """`gradient`, with 0 where it is not finite or the model raises an error."""
 
     def at(x: Array) -> Array:
         try:
@@ -106,12 +107,12 @@ def forgiving_gradient(gradient: Gradient) -> Gradient:
 
 
 def rounding(value: float) -> float:
-    """By how much rounding may move a log density of that size, with room to spare."""
+    """Upper bound on the rounding error of a log density of this size."""
     return 1e-12 * (1 + abs(value))
 
 
 def find_scales(density: Density, x: Array, value: float, guess: Array | None = None) -> Array:
-    """The scale of every coordinate around x, infinity where the density is flat."""
+    """Scale of every coordinate around x; infinity along flat coordinates."""
     first = np.maximum(np.abs(x), 1.0) * 0.01 if guess is None else guess
     return np.array([_scale(density, x, value, i, first[i]) for i in range(len(x))])
 
@@ -119,7 +120,7 @@ def find_scales(density: Density, x: Array, value: float, guess: Array | None = 
 def _scale(density: Density, x: Array, value: float, i: int, scale: float) -> float:
     step = np.zeros(len(x))
     noise = rounding(value)
-    unit = max(1.0, 1e4 * noise)  # a second difference that rounding leaves alone
+    unit = max(1.0, 1e4 * noise)  # a second difference that rounding does not affect
     for _ in range(_MAX_TRIES):
         step[i] = scale
         bend = abs(density(x + step) + density(x - step) - 2 * value)
@@ -139,9 +140,9 @@ def _scale(density: Density, x: Array, value: float, i: int, scale: float) -> fl
 def curvature(target: Target, density: Density, x: Array, scales: Array) -> Array:
     """Minus the Hessian at x in units of `scales`, symmetric, shape (d, d).
 
-    Where coordinates are nearly collinear some direction bends so little over these scales that
-    rounding, or what is not quadratic, hides it. It is then measured once more, over its own scale,
-    with all others: unless these are many, and rounding did not spoil them.
+    If coordinates are nearly collinear, the density bends so little along some direction that
+    rounding or higher orders hide it. All directions are then measured again, each over its own
+    scale. With many dimensions only the weak ones are, unless rounding affects the others.
     """
     bends = _measured(target, density, x, np.diag(scales))
     if not np.isfinite(bends).all():
@@ -158,7 +159,7 @@ def curvature(target: Target, density: Density, x: Array, scales: Array) -> Arra
     axes = _steady(values[doubtful], vectors[:, doubtful]) * lengths
     own = _own_scales(density, x, scales[:, None] * axes)
     seen = np.isfinite(own)
-    if not seen[~is_weak[doubtful]].all():  # too far from the mode to see even the strong ones
+    if not seen[~is_weak[doubtful]].all():  # too far from the mode, even for strong directions
         return bends
     kept, axes = vectors[:, ~doubtful], axes[:, seen] * own[seen]
     again = _measured(target, density, x, scales[:, None] * axes)
@@ -167,10 +168,11 @@ def curvature(target: Target, density: Density, x: Array, scales: Array) -> Arra
 
 
 def _steady(values: Array, vectors: Array) -> Array:
-    """Eigenvectors with the signs, and the turns where values are equal, that all machines get.
+    """Eigenvectors that do not depend on rounding, neither in sign nor for nearly equal values.
 
-    Those of values that are equal, or nearly so, are replaced by the projections onto their span of
-    the coordinate axes nearest to it, the first of those about as near, each less the ones before.
+    Eigenvectors of nearly equal values span a subspace. They are replaced by projections of
+    coordinate axes onto it, made orthogonal one after the other. Each time, the first of the axes
+    about nearest to the subspace is taken.
     """
     ends = np.flatnonzero(np.diff(values) > _ALIKE * np.abs(values[1:])) + 1
     found: list[Array] = []
@@ -185,13 +187,13 @@ def _steady(values: Array, vectors: Array) -> Array:
 
 
 def _own_scales(density: Density, x: Array, axes: Array) -> Array:
-    """The scales along the columns of `axes`, in units of these."""
+    """Scales along the columns of `axes`, in units of their lengths."""
     n = axes.shape[1]
     return find_scales(lambda w: density(x + axes @ w), np.zeros(n), density(x), np.ones(n))
 
 
 def _measured(target: Target, density: Density, x: Array, axes: Array) -> Array:
-    """Minus the Hessian at x along the columns of `axes`, one scale long each."""
+    """Minus the Hessian at x along the columns of `axes`, each one scale long."""
     if target.has_gradient:
         own = gradient_of(target, density, np.ones(len(x)))
         bends = _from_gradients(lambda w: axes.T @ own(x + axes @ w), axes.shape[1])

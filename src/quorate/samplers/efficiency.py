@@ -1,4 +1,4 @@
-"""What draws cost and what they are worth."""
+"""Efficiency of a chain: evaluations and effective draws per draw."""
 
 import warnings
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from quorate._types import Array
 from quorate.errors import WrongShapeWarning
 from quorate.numerics.ess import bulk_ess
 
-MOST_EVALUATIONS = 2.5  # per draw: beyond, the base fits the target badly
+MOST_EVALUATIONS = 2.5  # per draw; above it the base fits the target badly
 LEAST_ESS = 0.15  # per draw
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Of a chain: log densities evaluated per draw, and smallest bulk ESS per draw."""
+    """Log densities evaluated per draw, and smallest bulk ESS per draw, of a chain."""
 
     evaluations_per_draw: float
     ess_per_draw: float
 
     @classmethod
     def of(cls, draws: Array, n_evaluations: int) -> "Efficiency":
-        """Of draws (n, d) of one chain, which took `n_evaluations`."""
+        """Efficiency of draws (n, d) of one chain, which took `n_evaluations`."""
         n = len(draws)
         least = float(np.min(np.nan_to_num(bulk_ess(draws[None]))))
         return cls(n_evaluations / n, least / n)
@@ -42,14 +42,14 @@ class Efficiency:
         """Whether another sampler is likely to do better."""
         return self.is_costly or self.is_sticky
 
-    def warn_if_poor(self, sampler: str, way_out: str) -> None:
-        """Say so, once for each place that asks."""
+    def warn_if_poor(self, sampler: str, advice: str) -> None:
+        """Warn if draws are expensive or highly correlated; `advice` says what to do."""
         if self.is_poor:
             warnings.warn(
-                f"the shape of the subposterior is wrong for `{sampler}`: "
+                f"The shape of the subposterior does not suit `{sampler}`: "
                 f"{self.evaluations_per_draw:.1f} evaluations per draw (good: below "
                 f"{MOST_EVALUATIONS}), {self.ess_per_draw:.3f} effective draws per draw (good: "
-                f"above {LEAST_ESS}); {way_out}",
+                f"above {LEAST_ESS}). {advice}",
                 WrongShapeWarning,
                 stacklevel=3,
             )

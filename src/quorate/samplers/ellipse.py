@@ -1,14 +1,14 @@
-"""Generalised elliptical slice sampling (Nishihara, Murray & Adams 2014), the default.
+"""Generalised elliptical slice sampling (Nishihara, Murray & Adams 2014), the default sampler.
 
-The target is written as a multivariate Student-t base times what is left over. Given where the
-chain is, the base is a Gaussian with a random scale (Algorithm 2 there); elliptical slice sampling
-(Murray, Adams & MacKay 2010) then moves along an ellipse through the current point, accepting by
-what is left over alone. Exact for any base, no tuning, log densities only. With the base at the
-Laplace fit of a shard of real size nearly every first proposal is accepted; where the curvature at
+The target is a multivariate Student-t base times a remainder. Given the current point, the base is
+a Gaussian with a random scale (their Algorithm 2). Elliptical slice sampling (Murray, Adams &
+MacKay 2010) then moves along an ellipse through the current point and accepts by the remainder
+alone. It is exact for any base, needs no tuning, and uses log densities only. With the base at the
+Laplace fit of a shard of typical size, nearly every first proposal is accepted. If the curvature at
 the mode misleads, the base has the moments that `refinement` finds.
 
-A draw depends on the log density through comparisons alone, and on nothing else that machines
-round differently (see `base`), so chains agree bit for bit across thread counts and CPUs.
+A draw depends on the log density only through comparisons, and on nothing else that machines round
+differently (see `base`). So chains agree bit for bit across thread counts and CPUs.
 """
 
 from dataclasses import dataclass
@@ -30,29 +30,29 @@ from quorate.samplers.laplace import LaplaceFit
 from quorate.samplers.protocol import Determinism, State
 from quorate.samplers.survey import Survey, surveyed
 
-_ANGLES = 13  # uniforms for angles that every step has ready; more are found when needed
-_NARROW = 1e-12  # a bracket that holds nothing but the current point
-_SETTLING, _PILOT = 50, 200  # steps of warm-up: to forget the mode, and to judge the shape
-_SECOND_LOOK = 800  # steps more, where it looks poor: ESS of so few steps is mostly noise
-_STUCK = 0.05  # effective draws per draw of a pilot, below which the base is moved
-_WORTH_IT = 1.5  # times the ESS, that a move of the base must bring for another to be tried
-_SURELY = 4.0  # standard errors by which a mean is off for the base to be moved there
+_ANGLES = 13  # uniforms for angles in the row of a step; more are generated when needed
+_NARROW = 1e-12  # width of a bracket that holds only the current point
+_SETTLING, _PILOT = 50, 200  # steps of warm-up: to leave the mode, and to judge the shape
+_SECOND_LOOK = 800  # extra steps if the pilot looks poor, because its ESS is noisy
+_STUCK = 0.05  # effective draws per draw of a pilot below which the base is moved
+_WORTH_IT = 1.5  # factor by which a move of the base must raise the ESS to try another
+_SURELY = 4.0  # standard errors by which a mean must be off for the base to move there
 
 
 @dataclass(frozen=True)
 class EllipseSampler:
-    """The sampler.
+    """Generalised elliptical slice sampler.
 
     Parameters
     ----------
     thin
         Steps per draw.
     degrees
-        Degrees of freedom of the base. Few make it safe against tails heavier than it expects.
+        Degrees of freedom of the base. Small values allow for heavy tails of the target.
     warns
-        Whether a target of the wrong shape is warned of, after warm-up.
+        Whether warm-up warns of a target whose shape does not suit this sampler.
     moves
-        How often, at most, the base is moved to where a pilot is that mixes badly.
+        How often, at most, the base follows a pilot that mixes badly.
     """
 
     thin: int = 1
@@ -64,8 +64,9 @@ class EllipseSampler:
     determinism: Determinism = "exact"
 
     def __post_init__(self) -> None:
-        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every step, or more")
-        require(0 < self.degrees < inf, "degrees", self.degrees, "use a number above 0, such as 5")
+        require(self.thin >= 1, f"thin must be at least 1, not {self.thin!r}.")
+        is_valid = 0 < self.degrees < inf
+        require(is_valid, f"degrees must be a number above 0, such as 5, not {self.degrees!r}.")
 
     def warm_up(self, target: Target, stream: ChainStream, survey: Survey | None = None) -> State:
         fit, known = survey or surveyed(target, stream)
@@ -80,7 +81,7 @@ class EllipseSampler:
             index = int(state["index"])
             pilot, state, found = self._pilot(target, base, base.mean, stream, index)
         if self.warns:
-            found.warn_if_poor(self.name, "use sampler='auto' or 'nuts', or raise `thin`")
+            found.warn_if_poor(self.name, "Use sampler='auto' or 'nuts', or raise `thin`.")
         return {
             **state,
             **known,
@@ -93,9 +94,9 @@ class EllipseSampler:
     def _pilot(
         self, target: Target, base: Base, start: Array, stream: ChainStream, index: int
     ) -> tuple[Array, State, Efficiency]:
-        """Draws of a short chain from about `start`, where it stands then, what it is worth.
+        """Draws of a short chain from about `start`, its state after them, and its efficiency.
 
-        A chain that looks poor is looked at for longer; where it stands does not depend on that.
+        A pilot that looks poor runs longer; the returned state does not depend on that.
         """
         one_by_one, stream = EllipseSampler(1, self.degrees), stream.for_warm_up()
         z = snapped(solve_triangular(base.lower, start - base.mean, lower=True))
@@ -135,9 +136,9 @@ class EllipseSampler:
 
 
 def _moved(base: Base, pilot: Array) -> Base:
-    """To where a pilot is, along coordinates on which it surely is elsewhere, and as wide as it.
+    """The base moved to a pilot's mean, where that is surely different, and given its width.
 
-    In many dimensions the mode is far from where most of the mass is.
+    In many dimensions most of the mass is far from the mode.
     """
     later = pilot[len(pilot) // 2 :]
     z = solve_triangular(base.lower, (later - base.mean).T, lower=True).T
@@ -149,7 +150,7 @@ def _moved(base: Base, pilot: Array) -> Base:
 
 
 def efficiency(draws: Array, before: State, after: State) -> Efficiency:
-    """Of a block, from its draws and the states around it."""
+    """Efficiency of a block, from its draws and the states before and after it."""
     return Efficiency.of(draws, int(after["evaluations"] - before["evaluations"]))
 
 
@@ -181,7 +182,7 @@ class _Walk:
     stream: ChainStream
 
     def step(self, z: Array, value: float, numbers: _Numbers, row: int) -> tuple[Array, float, int]:
-        """The next z, the log density there, and how many were evaluated."""
+        """The next z, the log density there, and the number of evaluations."""
         square = fsum((z * z).tolist())
         scale = sqrt((self.degrees + square) / (2 * float(numbers.gammas[row])))
         other = snapped(scale * numbers.normals[row])

@@ -1,4 +1,4 @@
-"""Independent draws from Gaussian subposteriors, for simulation and as a yardstick."""
+"""Independent draws from Gaussian subposteriors, for simulations and as a benchmark."""
 
 from dataclasses import dataclass
 
@@ -15,10 +15,10 @@ from quorate.samplers.protocol import Determinism, State
 
 @dataclass(frozen=True)
 class ExactSampler:
-    """Draws of `GaussianSubposteriors`, whose shards have one subposterior each.
+    """Independent draws of `GaussianSubposteriors`, whose shards have one subposterior each.
 
-    The draws are those of `GaussianSubposteriors.draws`, summed in a fixed order instead of by
-    BLAS, whose last bits depend on how many draws are asked for.
+    The draws are those of `GaussianSubposteriors.draws`, but summed in a fixed order. BLAS would
+    make their last bits depend on the number of draws.
     """
 
     thin: int = 1
@@ -27,16 +27,22 @@ class ExactSampler:
     determinism: Determinism = "exact"
 
     def __post_init__(self) -> None:
-        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every draw, or more")
+        require(self.thin >= 1, f"thin must be at least 1, not {self.thin!r}.")
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         gaussians = target.model
         if not isinstance(gaussians, GaussianSubposteriors):
-            way_out = "it draws from quorate.GaussianSubposteriors alone: use 'auto'"
-            raise BadInputError("sampler", self.name, way_out)
+            kind = type(gaussians).__name__
+            raise BadInputError(
+                f"sampler='exact' draws only from quorate.GaussianSubposteriors, not from {kind}. "
+                "Use 'auto'."
+            )
         which = target.shard[ROWS]
-        n_shards = f"{gaussians.n_shards} subposteriors: use as many workers"
-        require(len(which) == 1, "rows of a shard", len(which), f"there are {n_shards}")
+        require(
+            len(which) == 1,
+            f"A shard has {len(which)} of the {gaussians.n_shards} subposteriors, but each needs "
+            f"exactly one. Use {gaussians.n_shards} workers.",
+        )
         lower = fixed_order_cholesky(gaussians.covs[which[0]])
         mean = np.array(gaussians.means[which[0]], dtype=np.float64)
         return {"index": np.array(0), "mean": mean, "lower": lower}
@@ -52,7 +58,7 @@ class ExactSampler:
 
 
 def fixed_order_cholesky(cov: Array) -> Array:
-    """Lower factor of a covariance (d, d), by operations whose order no BLAS decides."""
+    """Cholesky factor of a covariance (d, d), computed in a fixed order, without BLAS."""
     rest, lower = np.array(cov, dtype=np.float64), np.zeros_like(cov, dtype=np.float64)
     for j in range(len(rest)):
         if not rest[j, j] > 0:

@@ -1,7 +1,7 @@
-"""What `nuts` and `hmc` share: a step, whitening, and the state of a chain.
+"""Shared parts of `nuts` and `hmc`: steps, whitening, and the state of a chain.
 
-Steps are compiled by JAX where it can trace the model, and made in numpy where that gives its
-gradients: to call back numpy from compiled code costs more than many a gradient itself.
+JAX compiles the steps of models that it can trace. Models with their own gradients are stepped in
+numpy, because calling numpy back from compiled code often costs more than the gradient itself.
 """
 
 import warnings
@@ -25,14 +25,14 @@ from quorate.samplers.trajectories import Density, Dynamics, Phase, Walk
 
 
 class Kernel(NamedTuple):
-    """An algorithm, as BlackJAX has it and in numpy."""
+    """An algorithm in two forms: of BlackJAX, and in numpy."""
 
-    compiled: Callable[[Any, Any], Any]  # (jax, blackjax) to a step of BlackJAX
+    compiled: Callable[[Any, Any], Any]  # makes a step of BlackJAX from (jax, blackjax)
     plain: Callable[[Dynamics, Phase, np.random.Generator], Walk]
 
 
 class Step(NamedTuple):
-    """A step that was made: where it led, and how it went."""
+    """Result of a step: the new point, and how the trajectory went."""
 
     z: Array
     log_density: Array
@@ -51,7 +51,7 @@ class Stepper:
     kernel: Kernel
 
     def start(self, stream: ChainStream, survey: Survey | None = None) -> State:
-        """The state of a chain at the mode, with unit masses."""
+        """State of a chain at the mode, with unit masses."""
         fit, known = survey or _surveyed(self.target, stream)
         z = np.zeros(self.target.dim)
         if is_traceable(self.target):
@@ -101,7 +101,7 @@ class Stepper:
     def draw(
         self, state: State, stream: ChainStream, n: int, thin: int, jitter: float = 0.0
     ) -> tuple[Array, State]:
-        """The next n draws; step sizes vary by a share of `jitter` either way."""
+        """The next n draws. Step sizes vary by up to a share of `jitter` either way."""
         index = int(state["index"])
         keys = stream.keys(index * thin, n * thin)
         shifts = 1 + jitter * (2 * (keys[:, 0] / 2.0**32) - 1)
@@ -117,7 +117,7 @@ _CHAIN = ("z", "log_density", "gradient", "mean", "lower", "inverse_masses")
 
 
 def moved(state: State, made: Step) -> State:
-    """The state after a step, counts included."""
+    """State after a step, with updated counts."""
     return {
         **state,
         "z": made.z,
@@ -129,19 +129,20 @@ def moved(state: State, made: Step) -> State:
 
 
 def _surveyed(target: Target, stream: ChainStream) -> Survey:
-    """With the model's start and scale 1 where there is no mode to be found."""
+    """The survey of a target; if it has no mode, the model's start with scale 1."""
     try:
         return surveyed(target, stream)
     except ImproperError as error:
-        warnings.warn(f"no whitening: {error}", WrongShapeWarning, stacklevel=5)
+        text = f"The chain starts without whitening, because no mode was found: {error}"
+        warnings.warn(text, WrongShapeWarning, stacklevel=5)
         fit = LaplaceFit(starting_point(target)[0], np.eye(target.dim))
         return Survey(fit, {"has_mode": np.array(False)})
 
 
 def _whitened(target: Target, mean: Array, lower: Array) -> Density:
-    """The log density of z, where x = mean + lower z, with its gradient.
+    """Log density of z, where x = mean + lower z, with its gradient.
 
-    Where a trajectory has gone too far for the model to follow, the density is 0.
+    The density is 0 where the model raises `BadInputError`, as it may far out on a trajectory.
     """
 
     def density(z: Array) -> tuple[float, Array]:
@@ -157,7 +158,7 @@ def _whitened(target: Target, mean: Array, lower: Array) -> Density:
 
 @lru_cache(maxsize=64)
 def _compiled(owner: Owner, kernel: Kernel) -> tuple[Any, Any]:
-    """The log density with its gradient, and a step, both compiled once for each shape."""
+    """The log density with its gradient, and a step, compiled once for each shape of the data."""
     jax, blackjax = load_jax()
     density = density_of(owner)
     make_step = kernel.compiled(jax, blackjax)

@@ -1,7 +1,7 @@
-"""Hamiltonian Monte Carlo (Duane et al. 1987): a few leapfrog steps, whitened.
+"""Hamiltonian Monte Carlo (Duane et al. 1987): a few leapfrog steps in whitened coordinates.
 
-In coordinates in which a nearly Gaussian subposterior is a standard normal, a quarter of a turn
-leads to a point independent of the last one: the best there is, per draw, for second moments too.
+In these coordinates a nearly Gaussian subposterior is a standard normal. A quarter of a turn then
+leads to a point independent of the last one, which is optimal per draw, also for second moments.
 """
 
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ from quorate.samplers.nuts import warn_of_divergences
 from quorate.samplers.protocol import Determinism, State
 
 _WARM_UP = 150
-_JITTER = 0.15  # share by which step sizes vary, against orbits that close
+_JITTER = 0.15  # share by which step sizes vary, to avoid periodic orbits
 
 
 @dataclass(frozen=True)
 class HmcSampler:
-    """The sampler.
+    """Hamiltonian Monte Carlo with trajectories of three leapfrog steps.
 
     Parameters
     ----------
     thin
         Trajectories per draw.
     acceptance
-        Acceptance that the step size is adapted to, if a quarter of a turn is not accepted more
-        often than that.
+        Target acceptance rate of the step size. Steps are never longer than a quarter of a turn
+        per trajectory, which may be accepted more often.
     """
 
     thin: int = 1
@@ -47,8 +47,9 @@ class HmcSampler:
     n_leapfrog = 3
 
     def __post_init__(self) -> None:
-        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every step, or more")
-        require(0 < self.acceptance < 1, "acceptance", self.acceptance, "use 0.8, or nearer to 1")
+        require(self.thin >= 1, f"thin must be at least 1, not {self.thin!r}.")
+        is_valid = 0 < self.acceptance < 1
+        require(is_valid, f"acceptance must be between 0 and 1, not {self.acceptance!r}. Use 0.8.")
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         require_gradients(target, self.name)

@@ -1,7 +1,7 @@
-"""A target as JAX sees it, whitened: a log density of z, where x = mean + lower z.
+"""Log densities for JAX.
 
-A model that JAX can trace is compiled once and serves all its shards of one size. One that only
-gives gradients in numpy is not for JAX: see `quorate.samplers.trajectories`.
+A model that JAX can trace is compiled once for all its shards of the same size. A model with
+gradients in numpy does not use JAX: see `quorate.samplers.trajectories`.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from quorate.models.subposterior import Target
 
 @dataclass(frozen=True, eq=False)
 class Owner:
-    """A model as the key of a cache, for code compiled for it: equal to itself alone."""
+    """A model as the key of a cache of compiled code. Keys compare models by identity."""
 
     model: TraceableModel
 
     @classmethod
     def of(cls, target: Target) -> "Owner":
-        """Of what is compiled for a target."""
+        """Key of the model of `target`."""
         return cls(cast(TraceableModel, target.model))
 
     def __hash__(self) -> int:
@@ -35,24 +35,24 @@ class Owner:
 
 
 def load_jax() -> tuple[Any, Any]:
-    """The modules jax and blackjax."""
+    """The modules jax and blackjax, or an error that says how to install them."""
     return jax_in_float64(), load("blackjax", "jax")
 
 
 def can_serve(target: Target) -> bool:
-    """Whether there are gradients, and JAX and BlackJAX if they take these."""
+    """Whether `nuts` and `hmc` can sample `target`: it has gradients, and JAX if it needs that."""
     if is_traceable(target):
         return is_installed("jax") and is_installed("blackjax")
     return target.has_gradient
 
 
 def arguments_of(target: Target) -> dict[str, Any]:
-    """The shard and 1/K, as arguments of compiled code."""
+    """The shard and the number of shards, as arguments of compiled code."""
     return {"shard": dict(target.shard), "n_shards": np.float64(target.n_shards)}
 
 
 def density_of(owner: Owner) -> Callable[[Any, dict[str, Any]], Any]:
-    """log density(x, arguments), which JAX can differentiate."""
+    """The log density as a function of (x, arguments) that JAX can differentiate."""
     model = owner.model
 
     def traced(x: Any, arguments: dict[str, Any]) -> Any:
@@ -63,13 +63,11 @@ def density_of(owner: Owner) -> Callable[[Any, dict[str, Any]], Any]:
 
 
 def require_gradients(target: Target, sampler: str) -> None:
-    """Refuse a model that has none."""
+    """Refuse a model without gradients."""
     if not (is_traceable(target) or target.has_gradient):
         raise BadInputError(
-            "sampler",
-            sampler,
-            "the model gives no gradients: write its log densities in JAX, give their gradients, "
-            "or use sampler='ellipse' or 'random_walk'",
+            f"sampler={sampler!r} needs gradients, and the model has none. Write its log densities "
+            "in JAX, give their gradients, or use sampler='ellipse' or 'random_walk'."
         )
 
 

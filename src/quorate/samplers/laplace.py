@@ -1,8 +1,8 @@
-"""Where a subposterior sits and how it bends there: mode and curvature (Laplace's method).
+"""Laplace's method: the mode of a subposterior and the curvature there.
 
-Damped Newton steps from the model's own start, in coordinates scaled to their own standard
-deviations; gradients are the model's where it has them, differences else. What is found serves as
-base, whitening and weight; it never decides what is drawn.
+The search makes damped Newton steps from the model's start, in coordinates scaled to their standard
+deviations. It uses the model's gradients if there are any, else finite differences. The fit serves
+as base, for whitening and for weights. It never changes the distribution that is drawn from.
 """
 
 from dataclasses import dataclass
@@ -27,30 +27,30 @@ from quorate.samplers.differences import (
 )
 
 _MAX_STEPS = 150
-_CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
-_FLAT = 1e-13  # curvature, where 1 is that of the scale, below which a direction is flat
-_SLIGHT = 1e-3  # rise of the log density, and curvature, beside which changes of it are small
-_RISE = 1e-5  # of the log density, along a weak direction, that is worth a step off a saddle
-_FAR = (30.0, 90.0)  # standard deviations at one of which the density must have fallen…
-_FALL = 2.0  # …by this much, as even a Cauchy density has
+_CONVERGED = 1e-9  # predicted rise of the log density below which the search stops
+_FLAT = 1e-13  # curvature, in units of the scale, below which a direction is flat
+_SLIGHT = 1e-3  # rise of the log density, and curvature, over which curvature hardly changes
+_RISE = 1e-5  # rise of the log density that justifies a step off a saddle
+_FAR = (30.0, 90.0)  # standard deviations at one of which the log density must have fallen…
+_FALL = 2.0  # …by this much, which even a Cauchy density does
 
 
 @dataclass(frozen=True)
 class LaplaceFit:
-    """N(mode, lower lowerᵀ): `mode` is (d,), `lower` the Cholesky factor of the covariance."""
+    """The Gaussian N(mode, lower lowerᵀ): `mode` is (d,), `lower` a Cholesky factor (d, d)."""
 
     mode: Array
     lower: Array
 
     @property
     def cov(self) -> Array:
-        """Inverse of the curvature, shape (d, d)."""
+        """Covariance, the inverse of the curvature, shape (d, d)."""
         return np.asarray(self.lower @ self.lower.T)
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A point of the search, with what was measured there."""
+    """A point of the search, with its log density and the scales of its coordinates."""
 
     x: Array
     value: float
@@ -63,28 +63,26 @@ def laplace_fit(target: Target) -> LaplaceFit:
     Raises
     ------
     BadInputError
-        The log density is NaN or infinite at the start.
+        The log density is NaN or infinite at the start, or the mode is at an edge.
     NotANumberError
-        It is NaN or +inf further on.
+        The log density is NaN or +inf at a later point.
     ImproperError
         There is no mode, or no curvature along some direction.
     """
     density = checked_density(target)
     place = _start(target, density)
-    if target.dim > MANY:  # quasi-Newton steps first
+    if target.dim > MANY:  # start with quasi-Newton steps
         place = _quasi_newton(target, density, place)
     place, bends = _newton(target, density, place)
     return _fit(target, density, place, bends)
 
 
 def starting_point(target: Target) -> tuple[Array, float]:
-    """The model's start and the log density there, both finite."""
+    """The model's start and the log density there. Raises `BadInputError` if not finite."""
     x = np.array(target.model.initial(), dtype=np.float64)
     require(
         x.shape == (target.dim,) and bool(np.isfinite(x).all()),
-        "initial()",
-        x,
-        f"let the model start from {target.dim} finite numbers",
+        f"The model's initial() returned {x}. It must return {target.dim} finite numbers.",
     )
     with np.errstate(all="ignore"):
         prior = call("log_prior", target.model.log_prior, x)
@@ -93,11 +91,9 @@ def starting_point(target: Target) -> tuple[Array, float]:
         require_scalar(what, value)
         require(
             isfinite(value),
-            f"{what} at the start, {at(x, target.model.names)},",
-            float(value),
-            "let the model's initial() be a point of positive probability, where its log prior "
-            "and its log likelihood are numbers; look for missing values in the data, log(0) and "
-            "overflow",
+            f"{what} is {float(value)} at the start, {at(x, target.model.names)}. Let the model's "
+            "initial() return a point of positive probability, and look for missing values in the "
+            "data, log(0) and overflow.",
         )
     value = float(prior / target.n_shards + likelihood)
     return x, value
@@ -119,8 +115,8 @@ def _scales(
 
 
 def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
-    """L-BFGS in scaled coordinates, to where Newton steps are few."""
-    from scipy.optimize import minimize  # takes long to import, and is for few
+    """L-BFGS in scaled coordinates, so that few Newton steps are left."""
+    from scipy.optimize import minimize  # slow to import, and seldom needed
 
     gradient = gradient_of(target, density, place.scales)
 
@@ -139,7 +135,7 @@ def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
 
 
 def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Array]:
-    """To the mode. The curvature is measured anew where it no longer predicts what is found."""
+    """Newton steps to the mode. The curvature is measured again when it predicts badly."""
     bends, measured, before = curvature(target, density, place.x, place.scales), place, inf
     for _ in range(_MAX_STEPS):
         direction, promised = _uphill(target, density, place, bends)
@@ -163,7 +159,7 @@ def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Ar
 
 
 def _is_still_valid(bends: Array, measured: _Place, place: _Place) -> bool:
-    """Whether the curvature, measured at a place nearby, is surely that of a mode here."""
+    """Whether the curvature measured at a place nearby is valid here, and that of a mode."""
     return place.value < measured.value + _SLIGHT and np.linalg.eigvalsh(bends)[0] > _SLIGHT
 
 
@@ -173,9 +169,9 @@ def _rescaled(target: Target, density: Density, place: _Place) -> _Place:
 
 
 def _uphill(target: Target, density: Density, place: _Place, bends: Array) -> tuple[Array, float]:
-    """A Newton step and the rise it promises.
+    """A Newton step, and the rise that it predicts.
 
-    Curvatures that are negative or nearly 0 are made positive.
+    Negative and nearly zero curvatures are made positive.
     """
     gradient = gradient_of(target, density, place.scales)(place.x) * place.scales
     for i in np.flatnonzero(~np.isfinite(gradient + bends.sum(axis=0))):
@@ -189,9 +185,9 @@ def _uphill(target: Target, density: Density, place: _Place, bends: Array) -> tu
 def _line_search(
     density: Density, place: _Place, direction: Array, promised: float
 ) -> _Place | None:
-    """The first of the step, half of it, … that rises as it should; None if there is none."""
+    """The first of the full step, half of it, … that rises enough; None if none does."""
     share = 1.0 if promised > _CONVERGED else 0.0
-    least = rounding(place.value)  # or machines would stop at different places
+    least = rounding(place.value)  # so that all machines stop at the same place
     while share > 1e-12:
         x = place.x + share * place.scales * direction
         value = density(x)
@@ -202,7 +198,7 @@ def _line_search(
 
 
 def _off_saddle(density: Density, place: _Place, bends: Array) -> _Place | None:
-    """A step along the direction that does not bend down, to where the density is higher."""
+    """A step along the direction of upward curvature to a higher density; None if there is none."""
     values, vectors = np.linalg.eigh(bends)
     if values[0] > _FLAT:
         return None
@@ -215,7 +211,7 @@ def _off_saddle(density: Density, place: _Place, bends: Array) -> _Place | None:
 
 
 def _fit(target: Target, density: Density, place: _Place, bends: Array) -> LaplaceFit:
-    """The covariance, once every direction has been seen to bend and to fall."""
+    """The fit at a mode. Raises if the density does not bend and fall along every direction."""
     values, vectors = np.linalg.eigh(bends)
     weak = vectors[:, 0]
     if not values[0] > _FLAT * max(1.0, values[-1] / target.dim):
@@ -223,7 +219,7 @@ def _fit(target: Target, density: Density, place: _Place, bends: Array) -> Lapla
         if any(density(place.x + sign * place.scales * weak) == -inf for sign in (-2, 2)):
             raise _edge(along[0], -inf)
         raise ImproperError("the log density has no curvature at its mode", along, target.n_rows)
-    # A search for what is not there, as with separated classes, runs off the way it does not fall
+    # Without a mode, as with separated classes, the search runs off along a flat direction
     travelled = (place.x - target.model.initial()) / place.scales
     for vector in (*vectors.T, travelled):
         bend = vector @ bends @ vector
@@ -241,20 +237,19 @@ def _fit(target: Target, density: Density, place: _Place, bends: Array) -> Lapla
 
 def _edge(along: str, received: float) -> BadInputError:
     return BadInputError(
-        f"log density, or its slope, next to the mode along {along}",
-        received,
-        "use coordinates without edges, such as the logarithm of what is positive",
+        f"The log density or its slope is {received} next to the mode along {along}. Use "
+        "coordinates without edges, such as the logarithm of a positive parameter."
     )
 
 
 def _falls(density: Density, place: _Place, sd: Array) -> bool:
-    """Whether it does far along `sd`; it may be another mode that is met there first."""
-    at = forgiving(density)  # overflow so far out says nothing against the mode
+    """Whether the density falls far along `sd`; at one distance there may be another mode."""
+    at = forgiving(density)  # the density may overflow so far out
     return any(at(place.x + far * sd) < place.value - _FALL for far in _FAR)
 
 
 def _named(target: Target, direction: Array) -> list[str]:
-    """The coordinates that make up most of a direction, the largest first."""
+    """Names of the coordinates that dominate a direction, the largest first."""
     order = np.argsort(-np.abs(direction))
     wanted = [i for i in order if abs(direction[i]) > 0.3 * abs(direction[order[0]])]
     return [target.model.names[i] for i in wanted]

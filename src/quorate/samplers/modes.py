@@ -1,7 +1,7 @@
-"""Other modes of a subposterior than the one its chain starts in, by searches from elsewhere.
+"""Search for other modes of a subposterior than the one its chain starts in.
 
-A chain may never leave the mode it was started in, and nothing in its draws says so then. What is
-found serves the verdict, which looks at the posterior there; it never decides what is drawn.
+A chain may never leave the mode it starts in, and its draws do not show that. The verdict evaluates
+the posterior at the modes found here. They never change what is drawn.
 """
 
 from collections.abc import Iterator
@@ -21,17 +21,17 @@ from quorate.samplers.differences import (
 from quorate.samplers.laplace import LaplaceFit
 from quorate.samplers.protocol import State
 
-_STARTS = 2  # besides the mirror image of the mode, behind the model's own start
-_SPREAD = 4.0  # of these around that start: unconstrained coordinates are mostly of size 1
-_STEPS = 40  # of a search
+_STARTS = 2  # besides the reflection of the mode at the model's start
+_SPREAD = 4.0  # of the starts; unconstrained coordinates are mostly of size 1
+_STEPS = 40  # per search
 _MOST_DIMENSIONS = 16  # without gradients
-_APART = 4.0  # standard deviations between modes, at least
-_LOWER = 10.0  # log density that another mode may be below the first…
-_VALLEY = 2.0  # …and that the way between is below both
+_APART = 4.0  # least distance of modes, in standard deviations
+_LOWER = 10.0  # most that another mode may be below the first, in log density…
+_VALLEY = 2.0  # …and least depth of the valley between two modes
 
 
 def other_modes(target: Target, fit: LaplaceFit) -> State:
-    """`other_modes` (m, d) for a state; nothing where none is found."""
+    """Entry `other_modes` (m, d) for a state; empty if there are none."""
     if target.dim > _MOST_DIMENSIONS and not target.has_gradient:
         return {}
     search = _Search(target, fit)
@@ -46,13 +46,13 @@ def other_modes(target: Target, fit: LaplaceFit) -> State:
 def _starts(target: Target, fit: LaplaceFit) -> Iterator[Array]:
     own = np.array(target.model.initial(), dtype=np.float64)
     yield 2 * own - fit.mode
-    # The same for all shards: the verdict merges the first that each has found
+    # The same starts for all shards, because the verdict merges the first mode of each
     for z in np.random.default_rng(0).standard_normal((_STARTS, target.dim)):
         yield own + _SPREAD * z
 
 
 class _Search:
-    """Climbs in coordinates in which the first mode is at 0, with standard deviations of 1."""
+    """Ascents in coordinates in which the first mode is at 0 and standard deviations are 1."""
 
     def __init__(self, target: Target, fit: LaplaceFit) -> None:
         self.fit = fit
@@ -62,8 +62,8 @@ class _Search:
         self.height = self.density(fit.mode)
 
     def climbed(self, start: Array) -> Array | None:
-        """Where the way up from `start` ends; None where that is no mode that counts."""
-        from scipy.optimize import minimize  # takes long to import
+        """The mode found by ascent from `start`; None if it is too low to count."""
+        from scipy.optimize import minimize  # slow to import
 
         if self.density(start) == -inf:
             return None
@@ -79,7 +79,7 @@ class _Search:
         return top if self.density(top) > self.height - _LOWER else None
 
     def are_apart(self, one: Array, other: Array) -> bool:
-        """Whether two points are far from each other, with a valley between them."""
+        """Whether two points are far from each other and a valley separates them."""
         if np.linalg.norm(self._inner(one) - self._inner(other)) < _APART:
             return False
         between = [one + share * (other - one) for share in np.arange(1, 10) / 10]

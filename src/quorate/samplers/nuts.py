@@ -1,7 +1,7 @@
-"""The No-U-Turn sampler (Hoffman & Gelman 2014), for what `ellipse` cannot serve.
+"""The No-U-Turn sampler (Hoffman & Gelman 2014), for targets that do not suit `ellipse`.
 
-It moves in coordinates whitened by the Laplace fit, so that correlations known beforehand need not
-be learnt; masses and step size are adapted in warm-up as Stan does.
+It moves in coordinates whitened by the Laplace fit, so it need not learn correlations that are
+already known. Warm-up adapts masses and step size as Stan does.
 """
 
 import warnings
@@ -24,7 +24,7 @@ from quorate.samplers.survey import Survey
 
 @dataclass(frozen=True)
 class NutsSampler:
-    """The sampler.
+    """No-U-Turn sampler in whitened coordinates.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ class NutsSampler:
     n_warm_up
         Steps of warm-up.
     acceptance
-        Mean acceptance along trajectories that the step size is adapted to. Nearer to 1 means
-        shorter steps and fewer divergences.
+        Target of the mean acceptance along trajectories. Values nearer to 1 mean shorter steps and
+        fewer divergences.
     """
 
     thin: int = 1
@@ -45,9 +45,10 @@ class NutsSampler:
     determinism: Determinism = "pinned"
 
     def __post_init__(self) -> None:
-        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every step, or more")
-        require(self.n_warm_up >= 100, "n_warm_up", self.n_warm_up, "use 100 or more")
-        require(0 < self.acceptance < 1, "acceptance", self.acceptance, "use 0.8, or nearer to 1")
+        require(self.thin >= 1, f"thin must be at least 1, not {self.thin!r}.")
+        require(self.n_warm_up >= 100, f"n_warm_up must be at least 100, not {self.n_warm_up!r}.")
+        is_valid = 0 < self.acceptance < 1
+        require(is_valid, f"acceptance must be between 0 and 1, not {self.acceptance!r}. Use 0.8.")
 
     def warm_up(self, target: Target, stream: ChainStream, survey: Survey | None = None) -> State:
         require_gradients(target, self.name)
@@ -79,12 +80,12 @@ class NutsSampler:
 
 
 def warn_of_divergences(before: State, after: State, n_steps: int) -> None:
-    """Say how many of the last steps diverged, if more than one in a hundred did."""
+    """Warn if more than one in a hundred of the last steps diverged."""
     n_divergent = int(after["divergences"] - before["divergences"])
     if n_divergent > 0.01 * n_steps:
         warnings.warn(
-            f"{n_divergent} of {n_steps} trajectories diverged: raise `acceptance` towards 1, or "
-            "write the model in other coordinates (a hierarchical one non-centred)",
+            f"{n_divergent} of {n_steps} trajectories diverged. Raise `acceptance` towards 1, or "
+            "reparametrise the model (a hierarchical one non-centred).",
             DivergenceWarning,
             stacklevel=3,
         )

@@ -18,24 +18,24 @@ Draws = Callable[[Target, Array, np.random.Generator], Iterable[Any]]
 
 @dataclass(frozen=True)
 class OwnSampler:
-    """Draws of `function(target, start, rng)`.
+    """Sampler made from `function(target, start, rng)`.
 
-    It gets the subposterior (`target.log_density(x)`, and `target.log_density_and_gradient(x)` if
-    `target.has_gradient`), a point to start from, and random numbers, and yields draws, one array
-    of shape (dim,) at a time: it is a generator, or returns an array (n, dim) or a list. When
-    these are used up it is called again, from its last draw.
+    The function gets the subposterior, a starting point and a random generator. The subposterior
+    has `target.log_density(x)`, and `target.log_density_and_gradient(x)` if `target.has_gradient`.
+    The function yields draws of shape (dim,), or returns an array (n, dim) or a list. When they are
+    used up it is called again from the last draw.
 
-    The first start is the mode, or the model's own start where there is none. What goes on inside a
-    generator cannot be kept: a chain that another process takes over starts from its last draw, so
-    nothing is promised about bits, and step sizes that were adapted are adapted anew. Warm-up is
-    the function's own business: what it yields counts.
+    The first start is the mode, or the model's start if there is no mode. The state inside a
+    generator is not saved: if another process takes the chain over, it restarts from the last draw
+    and adapts step sizes again. So the sampler guarantees nothing about bits. The function does its
+    own warm-up: every draw it yields counts.
 
     Parameters
     ----------
     function
-        Must be fit to be sent to another process, as functions and lambdas are.
+        Must be picklable, as functions and lambdas are.
     thin
-        How many of its draws make one.
+        Number of draws of the function per draw.
     """
 
     function: Draws
@@ -47,10 +47,10 @@ class OwnSampler:
     determinism: Determinism = field(default="none", init=False)
 
     def __post_init__(self) -> None:
-        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every draw, or more")
+        require(self.thin >= 1, f"thin must be at least 1, not {self.thin!r}.")
 
     def __reduce__(self) -> tuple[type["OwnSampler"], tuple[Draws, int]]:
-        return OwnSampler, (self.function, self.thin)  # generators do not travel
+        return OwnSampler, (self.function, self.thin)  # generators cannot be pickled
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class OwnSampler:
 
 
 class _Running:
-    """A chain on its way."""
+    """A chain with its running generator."""
 
     def __init__(
         self, sampler: OwnSampler, target: Target, stream: ChainStream, index: int, start: Array
@@ -99,22 +99,30 @@ class _Running:
         self._draws = self._call()
         for made in self._draws:
             return self._checked(made)
-        raise BadInputError(self._what, "at its end", "it must yield one draw at least")
+        raise BadInputError(f"{self._what} yielded no draws. It must yield at least one.")
 
     def _call(self) -> Iterator[Any]:
         rng = np.random.default_rng(self._stream.keys(self._step, 1)[0])
         made = self._sampler.function(self.target, self._last.copy(), rng)
-        require(isinstance(made, Iterable), self._what, made, "it must yield draws, or return them")
+        kind = type(made).__name__
+        require(
+            isinstance(made, Iterable),
+            f"{self._what} returned an object of type {kind}. It must yield or return draws.",
+        )
         return iter(made)
 
     def _checked(self, made: Any) -> Array:
         draw = np.array(made, dtype=np.float64)
         dim = self.target.dim
-        way_out = f"a draw is an array of shape ({dim},): yield one at a time"
-        require(draw.shape == (dim,), self._what, f"at a draw of shape {draw.shape}", way_out)
-        require(bool(np.isfinite(draw).all()), self._what, draw, "draws must be finite")
+        if draw.shape != (dim,):
+            raise BadInputError(
+                f"{self._what} yielded a draw of shape {draw.shape}. Yield one array of shape "
+                f"({dim},) at a time."
+            )
+        if not np.isfinite(draw).all():
+            raise BadInputError(f"{self._what} yielded {draw}. Draws must be finite.")
         return draw
 
     @property
     def _what(self) -> str:
-        return f"sampler {self._sampler.name!r}"
+        return f"The sampler {self._sampler.name!r}"

@@ -1,4 +1,4 @@
-"""What a sampler is: the seam between targets, workers and the algorithms in `samplers`."""
+"""The protocol that every sampler implements."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
@@ -9,36 +9,36 @@ from quorate._types import Array
 from quorate.models.subposterior import Target
 from quorate.numerics.streams import ChainStream
 
-State = Mapping[str, NDArray[Any]]  # arrays and nothing else: it travels, and is kept on disk
+State = Mapping[str, NDArray[Any]]  # only arrays, because it is sent and stored
 
 Determinism = Literal["exact", "pinned", "none"]
-"""Who gets the same bits for the same (seed, shard, chain, draw).
+"""Which machines get the same bits for the same (seed, shard, chain, draw).
 
-exact: everyone, whatever the thread count, BLAS and instruction set, but for ties decided by
-rounding, which are as rare as rounding errors are small. pinned: everyone with the same versions,
-instruction set and threads. none: nobody is promised anything.
+exact: all, whatever their thread count, BLAS and instruction set, except for ties that rounding
+decides, which are as rare as rounding errors are small. pinned: those with the same versions,
+instruction set and threads. none: no guarantee.
 """
 
 
 class Sampler(Protocol):
-    """Draws from a target in blocks. A block is a pure function of what it is given."""
+    """Draws blocks from a target. A block is a pure function of its arguments."""
 
     @property
     def name(self) -> str:
-        """As users write it."""
+        """Name of the sampler, as users write it."""
 
     @property
     def determinism(self) -> Determinism:
-        """What is promised about bits."""
+        """Guarantee about bits."""
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
-        """All that a chain needs before its first draw."""
+        """State of a chain before its first draw."""
 
     def draw(
         self, target: Target, state: State, stream: ChainStream, n: int
     ) -> tuple[Array, State]:
         """The next n draws, shape (n, dim), and the state after them.
 
-        `state["index"]` is the index of the next draw. Randomness is found by that index, so that
-        one block of 100 and ten blocks of 10 are the same bits.
+        `state["index"]` is the index of the next draw, and the key of its random numbers. So one
+        block of 100 draws has the same bits as ten blocks of 10.
         """

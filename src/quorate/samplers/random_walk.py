@@ -1,8 +1,8 @@
-"""Random-walk Metropolis (Metropolis et al. 1953), for what nothing better serves.
+"""Random-walk Metropolis (Metropolis et al. 1953), for targets that suit no other sampler.
 
-Steps are shaped by the Laplace fit, or by nothing where there is none. Their length is adapted in
-warm-up, by whether proposals are accepted and not by how likely that was, so that bits agree as
-those of `ellipse` do; afterwards it is fixed.
+Steps have the shape of the Laplace fit, or of I if there is none. Warm-up adapts their length,
+which is fixed afterwards. It counts accepted proposals instead of averaging acceptance
+probabilities, so bits agree across machines as those of `ellipse` do.
 """
 
 from dataclasses import dataclass
@@ -21,20 +21,20 @@ from quorate.samplers.laplace import laplace_fit, starting_point
 from quorate.samplers.protocol import Determinism, State
 
 _WARM_UP = 1000
-_ACCEPTED = 0.27  # share aimed at: 0.44 is best in one dimension, 0.234 in many
+_ACCEPTED = 0.27  # target share: 0.44 is best in one dimension, 0.234 in many
 _SCALES = 64.0  # step lengths are multiples of 1/64
 
 
 @dataclass(frozen=True)
 class RandomWalkSampler:
-    """The sampler.
+    """Random-walk Metropolis sampler.
 
     Parameters
     ----------
     thin
         Steps per draw.
     shape
-        `laplace`, or `identity` for steps of one length along every coordinate.
+        `laplace`, or `identity` for steps of equal length along every coordinate.
     """
 
     thin: int = 1
@@ -44,9 +44,9 @@ class RandomWalkSampler:
     determinism: Determinism = "exact"
 
     def __post_init__(self) -> None:
-        require(self.thin >= 1, "thin", self.thin, "use 1 to keep every step, or more")
-        shapes = ("laplace", "identity")
-        require(self.shape in shapes, "shape", self.shape, f"choose one of {', '.join(shapes)}")
+        require(self.thin >= 1, f"thin must be at least 1, not {self.thin!r}.")
+        is_valid = self.shape in ("laplace", "identity")
+        require(is_valid, f"Unknown shape {self.shape!r}. Choose laplace or identity.")
 
     def warm_up(self, target: Target, stream: ChainStream) -> State:
         base, has_mode = self._base(target)
@@ -71,12 +71,12 @@ class RandomWalkSampler:
         return {**state, "index": np.array(0), "accepted": np.array(0)}
 
     def _base(self, target: Target) -> tuple[Base, bool]:
-        """Where steps are made, and whether that is around a mode."""
+        """The base of the steps, and whether it is at a mode."""
         if self.shape == "laplace":
             try:
                 return Base.around(laplace_fit(target)), True
             except ImproperError:
-                pass  # a density without a mode can be walked all the same
+                pass  # a random walk needs no mode
         return Base.standard(starting_point(target)[0]), False
 
     def draw(

@@ -1,18 +1,17 @@
-"""Means and covariances of subposteriors, found in warm-up by importance sampling.
+"""Means and covariances of subposteriors by importance sampling, in warm-up.
 
-Weights rest on the curvature at the mode until draws know better. Far from Gaussian it misleads,
-and draws of a heavy tail take long to tell. So the log density is first *probed* four standard
-deviations either way of the mode along every coordinate, where that of a Gaussian has fallen by 8.
-Where one has not, its *ridge* is followed outwards, the other coordinates at their best, distances
-doubling. Points are then drawn from Student-t distributions around mode and ridge, and in further
-rounds around the moments found so far; all count in all rounds, weighed by the mixture (Cornuet,
-Marin, Mira & Robert 2012). If all have, one round around the mode finds the mean, and the curvature
-is kept.
+Early in a run, weights depend on the curvature at the mode. For a subposterior far from Gaussian it
+misleads, and with heavy tails it takes many draws to correct it. So warm-up first *probes* the log
+density four standard deviations from the mode, either way along every coordinate. A Gaussian has
+fallen by 8 there. If all probes are close to that, one round of points around the mode finds the
+mean, and the curvature is kept. If some are too high, their *ridges* are followed outwards in
+doubling steps, with the other coordinates at their best. Then points are drawn from Student-t
+distributions around mode and ridges, and in further rounds around the moments found so far. All
+points count in all rounds, weighted by the mixture (Cornuet, Marin, Mira & Robert 2012).
 
-Few points find a mean as good as that of many draws, being evenly spread: they are those of Sobol',
-their digits shifted at random (L'Ecuyer & Lemieux 2002), for errors of shards to be independent of
-each other. All is a function of the target, the seed and the shard, the same for everyone, and what
-is found is rounded as a chain's base is.
+The points are Sobol's, evenly spread, so a few find a mean as accurate as that of many draws. Their
+digits are shifted at random (L'Ecuyer & Lemieux 2002), which makes errors of shards independent.
+The result depends only on the target, the seed and the shard, and is rounded like a chain's base.
 """
 
 from dataclasses import dataclass
@@ -37,26 +36,26 @@ from quorate.samplers.protocol import State
 from quorate.samplers.sobol import shifted_points
 
 _REACH = 4.0  # standard deviations from the mode to a probe…
-_GAUSSIAN = (-13.0, -5.5)  # …and falls of the log density there that will do: those of log Γ(10)
-_FALLEN = -12.0  # fall at which a ridge ends
+_GAUSSIAN = (-13.0, -5.5)  # …and changes of the log density that count as Gaussian: of log Γ(10)
+_FALLEN = -12.0  # change of the log density at which a ridge ends
 _MOST_RIDGES, _MOST_POINTS = 4, 8
-_CLIMBS = 3  # steps back to a ridge
-_RISE = 0.1  # of the log density that a step back must bring, so that rounding decides nothing
+_CLIMBS = 3  # ascent steps back to a ridge
+_RISE = 0.1  # least rise of the log density per ascent step, far above rounding errors
 _ROUNDS, _MOST_ROUNDS, _POINTS = 4, 16, 512
-_RIDGED = 2  # rounds of which half the points go to ridges
-_ENOUGH = 300.0  # effective points, for Gaussian tails, after which there are no more rounds
-_DEGREES, _WIDTH = 3.0, 1.2  # of the Student-t; wider than what it is drawn around
-_WORTH = 8.0  # random points that an effective one is worth, for covariances; measured
-_WORTH_FOR_MEANS = 2.0  # the same for means, whose errors draws must not be slow to mend; measured
-_LEAST = 5  # effective points per dimension below which nothing was learnt
-_MOST_DIMENSIONS = 16  # beyond, too few points are effective
-_GRID = 2.0**-12  # of standard deviations, and of the noise
+_RIDGED = 2  # rounds that spend half their points on ridges
+_ENOUGH = 300.0  # effective points, for Gaussian tails, that end the rounds
+_DEGREES, _WIDTH = 3.0, 1.2  # of the Student-t: its degrees of freedom and relative width
+_WORTH = 8.0  # random points per effective point, for covariances; measured
+_WORTH_FOR_MEANS = 2.0  # random points per effective point, for means; measured, and cautious
+_LEAST = 5  # effective points per dimension below which the result is not used
+_MOST_DIMENSIONS = 16  # above it too few points are effective
+_GRID = 2.0**-12  # of ridge points in standard deviations, and of the noise
 
 
 def refined(target: Target, base: Base, stream: ChainStream) -> State:
-    """`fit_mean` and its `fit_worth` for a state, if enough points were effective.
+    """Entries `fit_mean` and `fit_worth` for a state; empty if too few points were effective.
 
-    And `fit_lower`, a factor of the covariance, with its `fit_noise`, unless the curvature is kept.
+    Unless the curvature is kept, also `fit_lower`, a factor of the covariance, and `fit_noise`.
     """
     if target.dim > _MOST_DIMENSIONS:
         return {}
@@ -81,7 +80,7 @@ def refined(target: Target, base: Base, stream: ChainStream) -> State:
 
 
 class _Ridges:
-    """Where the density stays high along one coordinate, given the best of all others."""
+    """Ridges: where the density stays high along one coordinate, the others at their best."""
 
     def __init__(self, target: Target, density: Density, base: Base) -> None:
         self._density, self._mode, self._cov = density, base.mean, base.covariance
@@ -96,12 +95,12 @@ class _Ridges:
 
     @property
     def are_gaussian(self) -> bool:
-        """Whether the density has fallen at every probe as that of the fit."""
+        """Whether the density at every probe has fallen as a Gaussian's."""
         low, high = _GAUSSIAN
         return all(low < value < high for value, _, _ in self._probes)
 
     def points(self) -> list[tuple[Array, Array]]:
-        """Points of the highest, each with the step that led there from the one before."""
+        """Points of the highest ridges, each with the step from the point before."""
         high = [probe for probe in self._probes if probe[0] > _GAUSSIAN[1]]
         highest = sorted(high, key=lambda probe: -round(probe[0], 6))[:_MOST_RIDGES]
         return [point for _, j, x in highest for point in self._followed(j, x)]
@@ -119,7 +118,7 @@ class _Ridges:
         return found
 
     def _climbed(self, j: int, x: Array) -> Array:
-        """Nearer to the best of all coordinates but the j-th, on a grid that all machines share."""
+        """x after ascent along all coordinates but the j-th, rounded to a grid."""
         column = self._cov[:, j]
         given = self._cov - np.outer(column, column) / column[j]
         value = self._fall(x)
@@ -165,7 +164,7 @@ def _noise(found: Weighted) -> float:
 def _importance(
     density: Density, base: Base, ridge: list[tuple[Array, Array]], rounds: Array
 ) -> Weighted:
-    """All rounds together, of which there are more where tails are heavy."""
+    """Weighted points of all rounds. Heavy tails get more rounds."""
     mean, lower = base.mean, base.lower
     parts: list[_Part] = []
     for i, z in enumerate(rounds):
@@ -216,9 +215,9 @@ def _lower(cov: Array) -> Array:
 
 
 def _student_points(stream: ChainStream, dim: int) -> Array:
-    """Standard Student-t points (_MOST_ROUNDS, _POINTS / 2, dim); mirror images come with them.
+    """Standard Student-t points (_MOST_ROUNDS, _POINTS / 2, dim), without their reflections.
 
-    All chains of a shard have the same.
+    All chains of a shard have the same points.
     """
     shift = stream.streams.uniforms(Purpose.FITS, [(stream.shard, 0)], 0, 1, dim + 1)[0, 0]
     uniforms = shifted_points(_MOST_ROUNDS * _POINTS // 2, shift)

@@ -1,7 +1,7 @@
 """Evenly spread points: the sequence of Sobol' (1967), with the numbers of Joe & Kuo (2008).
 
-Any 2ᵏ of them in a row, from a multiple of 2ᵏ on, are as evenly spread as 2ᵏ points can be in many
-ways at once. As in `scipy.stats.qmc`, to the bit, whose import takes far longer than making them.
+Any 2ᵏ consecutive points, from a multiple of 2ᵏ on, are as evenly spread as 2ᵏ points can be in
+many ways at once. The bits are those of `scipy.stats.qmc`, whose import takes longer than all this.
 """
 
 from functools import cache
@@ -40,8 +40,8 @@ def shifted_points(n: int, shift: Array) -> Array:
     Parameters
     ----------
     shift
-        A point (d,) of the unit cube whose digits are added to those of every point, without carry.
-        They stay as evenly spread; if `shift` is uniform, so is each of them.
+        A point (d,) of the unit cube. Its binary digits are added to those of every point, without
+        carry. The points stay as evenly spread. If `shift` is uniform, so is each point.
     """
     moved = _points(n, len(shift)) ^ (shift * 2.0**DIGITS).astype(np.int64)
     return np.asarray((moved + 0.5) / 2.0**DIGITS)
@@ -49,7 +49,7 @@ def shifted_points(n: int, shift: Array) -> Array:
 
 @cache
 def _points(n: int, dim: int) -> NDArray[np.int64]:
-    """In Gray code order: one digit of the index changes at a time."""
+    """The first n points as integers, in Gray code order (neighbours differ in one digit)."""
     index = np.arange(n)
     index ^= index >> 1
     points = np.zeros((n, dim), dtype=np.int64)
@@ -59,7 +59,7 @@ def _points(n: int, dim: int) -> NDArray[np.int64]:
 
 
 def _directions(dim: int) -> NDArray[np.int64]:
-    """What the i-th digit of the index adds, shape (DIGITS, d)."""
+    """Contribution of the i-th digit of the index, shape (DIGITS, d)."""
     columns = [[1] * DIGITS]
     for inner, start in _RECURRENCES[: dim - 1]:
         numbers, degree = list(start), len(start)

@@ -1,4 +1,4 @@
-"""What warm-up finds out about a target before it draws: its mode, its moments, other modes."""
+"""Survey of a target in warm-up: its mode, its moments and other modes."""
 
 from typing import NamedTuple
 
@@ -12,13 +12,13 @@ from quorate.samplers.refinement import refined
 
 
 class Survey(NamedTuple):
-    """The Laplace fit, and what states keep of all else."""
+    """The Laplace fit, and entries for the state of a chain."""
 
     fit: LaplaceFit
     known: State
 
 
 def surveyed(target: Target, stream: ChainStream) -> Survey:
-    """Of a target that has a mode, or `ImproperError` is raised."""
+    """Survey of `target`. Raises `ImproperError` if it has no mode."""
     fit = laplace_fit(target)
     return Survey(fit, {**refined(target, Base.around(fit), stream), **other_modes(target, fit)})

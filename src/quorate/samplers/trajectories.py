@@ -1,8 +1,8 @@
 """Hamiltonian trajectories in plain numpy, for gradients that JAX cannot compile.
 
-A step of `nuts` is the No-U-Turn sampler in its multinomial form (Betancourt 2017, appendix A): a
-trajectory is doubled, forwards or backwards in time, until it turns back on itself. Like Stan and
-BlackJAX it prefers the newer half, and stops at a depth of 10 or where energy is off by 1,000.
+`nuts` is the No-U-Turn sampler in its multinomial form (Betancourt 2017, appendix A). It doubles a
+trajectory, forwards or backwards in time, until it turns back on itself. Like Stan and BlackJAX it
+prefers the newer half, and stops at a depth of 10 or if the energy is off by 1,000.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from quorate._types import Array
 Density = Callable[[Array], tuple[float, Array]]  # the log density at z, with its gradient
 
 _MAX_DEPTH = 10
-_DIVERGENT = 1000.0  # energy gained along a trajectory that can only be the integrator's
+_DIVERGENT = 1000.0  # error of the energy that makes a trajectory divergent
 
 
 class Phase(NamedTuple):
-    """A point of a trajectory."""
+    """A point of a trajectory: position and momentum, with the log density and its gradient."""
 
     z: Array
     momentum: Array
@@ -30,7 +30,7 @@ class Phase(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """What became of a trajectory: the point chosen of it, and how it went."""
+    """Result of a trajectory: the chosen point, and how it went."""
 
     end: Phase
     acceptance: float
@@ -40,25 +40,25 @@ class Walk(NamedTuple):
 
 @dataclass(frozen=True)
 class Dynamics:
-    """How a trajectory goes on, and by how much its energy is off."""
+    """Leapfrog steps and energies of a trajectory."""
 
     density: Density
     step_size: float
     inverse_masses: Array
 
     def start(self, z: Array, log_density: float, gradient: Array, normals: Array) -> Phase:
-        """At z, with a momentum from standard normals."""
+        """The first point, at z, with a momentum from standard normals."""
         return Phase(z, normals / np.sqrt(self.inverse_masses), log_density, gradient)
 
     def after(self, at: Phase, step_size: float) -> Phase:
-        """One leapfrog step on, or back if `step_size` is below 0."""
+        """The point after one leapfrog step, backwards if `step_size` is negative."""
         momentum = at.momentum + 0.5 * step_size * at.gradient
         z = at.z + step_size * self.inverse_masses * momentum
         log_density, gradient = self.density(z)
         return Phase(z, momentum + 0.5 * step_size * gradient, log_density, gradient)
 
     def energy(self, at: Phase) -> float:
-        """Infinite where there is no number."""
+        """Kinetic plus potential energy; infinity if it is not a number."""
         kinetic = 0.5 * float(at.momentum @ (self.inverse_masses * at.momentum))
         energy = kinetic - at.log_density
         return energy if isfinite(energy) else inf
@@ -70,7 +70,7 @@ class Dynamics:
 
 
 def hmc(dynamics: Dynamics, start: Phase, rng: np.random.Generator, n_leapfrog: int) -> Walk:
-    """A trajectory of so many leapfrog steps; its end is accepted or not."""
+    """A trajectory of `n_leapfrog` steps, whose end is accepted or rejected."""
     end, gain, n_gradients = start, 0.0, 0
     while n_gradients < n_leapfrog and gain < inf:
         end, n_gradients = dynamics.after(end, dynamics.step_size), n_gradients + 1
@@ -99,7 +99,7 @@ def nuts(dynamics: Dynamics, start: Phase, rng: np.random.Generator) -> Walk:
 
 
 class _Tree(NamedTuple):
-    """A stretch of a trajectory, and the point chosen of it by its weight, exp(-energy)."""
+    """A part of a trajectory, and the point chosen from it by its weight, exp(-energy)."""
 
     first: Phase  # in time
     last: Phase
@@ -108,20 +108,20 @@ class _Tree(NamedTuple):
     momentum_sum: Array
     acceptance: float = 0.0  # summed over the points that were added
     n_gradients: int = 0
-    is_over: bool = False  # it, or a part of it, turns back or diverges
+    is_over: bool = False  # whether it, or a part of it, turns back or diverges
     is_divergent: bool = False
 
 
 @dataclass(frozen=True)
 class _Growth:
-    """Of a trajectory that began with this energy."""
+    """Growth of a trajectory that began with this energy."""
 
     dynamics: Dynamics
     energy: float
     rng: np.random.Generator
 
     def from_end_of(self, tree: _Tree, forwards: bool, depth: int) -> _Tree:
-        """2^depth points more, fewer where these turn back or diverge."""
+        """The next 2^depth points, or fewer if they turn back or diverge."""
         if depth == 0:
             return self._point(tree.last if forwards else tree.first, forwards)
         one = self.from_end_of(tree, forwards, depth - 1)
@@ -140,7 +140,7 @@ class _Growth:
         return _Tree(phase, phase, phase, -gain, phase.momentum, acceptance, 1, diverges, diverges)
 
     def joined(self, one: _Tree, other: _Tree, forwards: bool, chance: float) -> _Tree:
-        """Both, in which the point chosen is that of `other` with this chance."""
+        """Both parts as one. Its chosen point is that of `other` with this chance."""
         earlier, later = (one, other) if forwards else (other, one)
         return _Tree(
             earlier.first,
@@ -157,7 +157,7 @@ class _Growth:
     def _turn(self, earlier: _Tree, later: _Tree) -> bool:
         """Whether both together turn back, or either with the next point of the other.
 
-        Without the latter a full turn would look like none at all.
+        Without the latter, a full turn would look like no turn.
         """
         turns = self.dynamics.turns
         ahead, behind = later.first, earlier.last
@@ -169,5 +169,5 @@ class _Growth:
 
 
 def _log_sum(one: float, other: float) -> float:
-    """log(exp one + exp other), not both -inf; numpy's takes ten times as long for one number."""
+    """log(exp one + exp other), not both -inf; ten times as fast as numpy for one number."""
     return max(one, other) + log1p(exp(-abs(one - other)))
