@@ -20,6 +20,7 @@ from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
 from quorate.protocol.times import Outcomes, Realisations, Work
 
 _BLOCKS_PER_TASK = 2
+_MOST_KNOWN = 2**15  # tasks whose blocks are held in memory
 _DIM = 2  # even, so that complex codes send as many floats as others
 
 
@@ -69,6 +70,8 @@ class _Workers:
         """The blocks of `task`, in order."""
         key = task[:5]
         if key not in self._known:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
             end = task.first_draw + task.n_draws
             firsts = range(task.first_draw, end, self._block_size)
             self._known[key] = [
