@@ -147,7 +147,7 @@ def _numbers(name: str, listed: str | None) -> list[int] | None:
 def _table(found: Plan) -> Table:
     table = Table(
         title=f"time to {found.draws} draws, and its price",
-        caption="→ advised   * no other option beats it in p95, K or storage at no cost\n"
+        caption="→ advised   * no other option is as good in p95, K and storage\n"
         "held: share of the data at a worker   can lose: workers, for sure and typically",
         collapse_padding=True,
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _AXES = {"worker_hours": "worker-hours", "storage": "share of the data at a worker"}
 _LARGE, _SMALL = 130.0, 50.0
+_MOST_COLUMNS = 7  # of the legend
 _STEP = 1.035  # by which points of different schemes lie apart where storage is equal
 
 
@@ -34,7 +35,8 @@ def save_picture(options: Sequence[Option], chosen: Option, n_draws: int, path: 
     title = f"numbers are r; larger circles are more workers, of K = {ks}{lacking}"
     figure.suptitle(title, fontsize=10)
     handles = _legend(shown)
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+    n_columns = len(handles) if len(handles) <= _MOST_COLUMNS else -(-len(handles) // 2)
+    figure.legend(handles=handles, loc="outside lower center", ncols=n_columns, frameon=False)
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:

@@ -20,8 +20,8 @@ from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
 from quorate.protocol.times import Outcomes, Realisations, Work
 
 _BLOCKS_PER_TASK = 2
+_MOST_KNOWN = 2**15  # tasks whose blocks are held in memory
 _DIM = 2  # even, so that complex codes send as many floats as others
-_KNOWN_AT_FIRST = 64  # blocks of each worker whose times are looked up
 
 
 def simulated(options: SchemeOptions, realisations: Realisations) -> Outcomes:
@@ -70,6 +70,8 @@ class _Workers:
         """The blocks of `task`, in order."""
         key = task[:5]
         if key not in self._known:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
             end = task.first_draw + task.n_draws
             firsts = range(task.first_draw, end, self._block_size)
             self._known[key] = [
@@ -97,7 +99,7 @@ class _Clock:
         self._deaths: list[float] = realisations.deaths[which].tolist()
         self._n_times = [0] * len(self.workers)  # used up by each worker
         self._warm: set[tuple[object, ...]] = set()
-        self._know(_KNOWN_AT_FIRST)
+        self._know(2 * ceil(realisations.work.n_draws / realisations.work.block))
 
     def events(self, blocks: list[Block], now: float) -> list[tuple[float, Event]]:
         """When each block of a task that is given now arrives; or when its worker is lost."""
