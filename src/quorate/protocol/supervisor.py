@@ -59,7 +59,7 @@ class Limits:
     multiple
         Silence is too long beyond this many times the median of this run's workers,
     own_multiple
-        unless it is below this many times the longest gap of that worker.
+        unless it is below this many times the longest gap of that worker, its start included.
     """
 
     restarts: int = 5
@@ -234,12 +234,10 @@ class Supervisor:
         return commands
 
     def _heard(self, worker: _Worker, now: float) -> None:
+        """Note how long a worker was silent. Its start counts too: a slow worker starts slowly."""
         gap = now - worker.since
-        if worker.status == "starting":
-            self._first_gaps.append(gap)
-        else:
-            self._gaps.append(gap)
-            worker.longest = max(worker.longest, gap)
+        (self._first_gaps if worker.status == "starting" else self._gaps).append(gap)
+        worker.longest = max(worker.longest, gap)
         worker.status, worker.since, worker.losses = "working", now, 0
 
     def _ready(self, commands: list[Command], now: float) -> list[Command]:
