@@ -412,7 +412,7 @@ def test_watch_serves_until_interrupted(run):
 def test_watch_refuses_what_is_no_run(tmp_path):
     result = CliRunner().invoke(main, ["watch", str(tmp_path)])
     assert result.exit_code == 2
-    assert "is not there" in result.stderr
+    assert "does not exist" in result.stderr
 
 
 def test_sample_serves_a_page_as_long_as_it_runs(tmp_path, rng):

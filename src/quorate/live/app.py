@@ -18,6 +18,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quorate.results.html import palette
+
 HOST = "127.0.0.1"
 _NAMES = [HOST, "localhost"]  # another name means that a foreign page sent the browser here
 _REFUSAL = "The token is missing from the address."
@@ -79,6 +81,8 @@ def make_app(
 def _file(path: str, name: str) -> Route:
     text = files("quorate.live").joinpath(name).read_text("utf-8")
     media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
+    if media_type == "text/css":
+        text = palette() + text
 
     async def answer(request: Request) -> Response:
         return Response(text, media_type=media_type)

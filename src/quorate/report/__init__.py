@@ -11,7 +11,7 @@ from quorate.errors import BadInputError
 from quorate.report import making_sections, posterior_sections, run_sections, verdict
 from quorate.report.evidence import Evidence, gathered
 from quorate.report.svg import Pictures
-from quorate.results.html import Html, element, joined, text
+from quorate.results.html import Html, element, joined, palette, text
 from quorate.run.history import History
 
 
@@ -38,7 +38,7 @@ def _page(evidence: Evidence) -> str:
     name = evidence.folder.resolve().name
     return Template((files / "page.html").read_text("utf-8")).substitute(
         title=text(f"quorate report: {name}"),
-        style=(files / "style.css").read_text("utf-8"),
+        style=palette() + (files / "style.css").read_text("utf-8"),
         name=element("bdi", name),
         ran=text(run_sections.ran(evidence.history)),
         content=_sections(evidence, Pictures()),

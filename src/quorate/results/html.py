@@ -3,11 +3,17 @@
 import re
 from collections.abc import Iterable
 from html import escape
+from importlib import resources
 from math import isfinite
 from numbers import Real
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LONGEST_NAME, _LONGEST_LINE = 40, 200
+
+
+def palette() -> str:
+    """Style sheet with the colours of all pages, on light and on dark screens."""
+    return resources.files("quorate.results").joinpath("palette.css").read_text("utf-8")
 
 
 class Html(str):

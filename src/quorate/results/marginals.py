@@ -144,7 +144,7 @@ class Densities:
         return cls(listed, list(shard_draws), len(scalars) - len(shown))
 
     def thinned(self) -> "Densities":
-        """The same with as many points as the eye sees on a small picture."""
+        """Curves with as many points as the eye sees on a small picture."""
         fewer = [
             Marginal(m.name, m.merged.thinned(), [curve.thinned() for curve in m.shards])
             for m in self.marginals
