@@ -1,9 +1,9 @@
-"""What `quorate.planner` predicts of CMC from one short grouped run, where the law of delays is
-known.
+"""Predict CMC from one short grouped run with `quorate.planner`, where the law of delays is known.
 
-Runs are made up: four workers, blocks of 30 draws of a shard, a warm-up worth 300 draws, a factor
-on every block; who is silent for longer than 3 s is started again, which takes 4 s. So the true
-median is known, and many runs can be planned from. Workers of two groups share 1,200 batches.
+Runs are made up: four workers, blocks of 30 draws of a shard, a warm-up worth 300 draws, and a
+factor on every block. A worker that is silent for more than 3 s is restarted, which takes 4 s. So
+the true median is known, and many runs can be planned from. Workers of two groups share 1,200
+batches.
 """
 
 import sys
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from quorate.planner.fast_times import Work
-from quorate.planner.measured import Measured, taken
+from quorate.planner.measured import Measured, measured_times
 from quorate.planner.options import Grid, compared
+from quorate.protocol.times import Work
 from quorate.run.history import Blocks
 
 WORKERS, DRAWS, SECONDS_PER_DRAW, WARM_UP, BLOCK = 4, 1200, 0.0033, 1.0, 30
@@ -26,7 +26,7 @@ TRUE_RUNS = 2000
 
 @dataclass(frozen=True)
 class Law:
-    """Pareto delays of this index, log-normal ones if it is None; worker 0 is slower."""
+    """Pareto delays of this index, or log-normal ones if it is None; worker 0 is slower."""
 
     tail_index: float | None
     slow: float
@@ -34,7 +34,7 @@ class Law:
     def seconds(
         self, rng: np.random.Generator, worker: int, n_draws: int, n_chains: int
     ) -> tuple[float, float]:
-        """Of a block of draws, with so many chains to warm up; and what was lost before it."""
+        """Seconds of a block with `n_chains` to warm up, and seconds lost to restarts before it."""
         spent, lost = n_draws * SECONDS_PER_DRAW + n_chains * WARM_UP, 0.0
         while True:
             took = spent * self._factor(rng, worker)
@@ -54,7 +54,7 @@ LAWS = [Law(1.5, 3.0), Law(1.5, 1.0), Law(1.2, 3.0), Law(3.0, 3.0), Law(None, 3.
 
 
 def lane(law: Law, rng: np.random.Generator, worker: int, n_shards: int) -> list[list[float]]:
-    """Blocks of one worker with all the batches: begin, end, worker, attempt, first, n."""
+    """Blocks of a worker that makes all batches: begin, end, worker, attempt, first, n."""
     now, first, attempt, rows = 0.0, 0, 0, []
     while first < DRAWS:
         n = FIRST_BLOCK if not first else min(BLOCK // n_shards, DRAWS - first)
@@ -66,12 +66,12 @@ def lane(law: Law, rng: np.random.Generator, worker: int, n_shards: int) -> list
 
 
 def cmc_seconds(law: Law, rng: np.random.Generator) -> float:
-    """When the last worker has all draws of its shard."""
+    """Seconds until the last worker has all draws of its shard."""
     return max(lane(law, rng, worker, 1)[-1][1] for worker in range(WORKERS))
 
 
 class MadeUp:
-    """The story of a grouped run that never was: what `taken` asks of one."""
+    """The history of a made-up grouped run, as far as `measured_times` reads it."""
 
     n_workers = WORKERS
 
@@ -111,7 +111,7 @@ def _when_done(rows: list[list[float]]) -> float:
 
 
 def predicted(measured: Measured) -> float:
-    """Median of CMC, by the plan."""
+    """Median time of CMC by the plan."""
     work = Work(measured, WORKERS, DRAWS, measured.block, warm_up=measured.warm_up)
     grid = Grid((WORKERS,), (2,), ("cmc",))
     (option,) = compared(grid, work, WORKERS, 1.0, 2, 100, lambda done, total: None)
@@ -125,8 +125,8 @@ def main() -> None:
         true = np.median([cmc_seconds(law, rng) for _ in range(TRUE_RUNS)])
         ratios: list[float] = []
         for i in count():
-            story: Any = MadeUp(law, np.random.default_rng([1, i]))
-            measured = taken(story)
+            history: Any = MadeUp(law, np.random.default_rng([1, i]))
+            measured = measured_times(history)
             if not measured.silent:
                 ratios.append(predicted(measured) / float(true))
             if len(ratios) == SOURCES:

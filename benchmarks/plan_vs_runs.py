@@ -1,7 +1,7 @@
-"""What `quorate.planner` predicts from one run, beside what other runs on processes then take.
+"""Compare the times that `quorate.planner` predicts from one run with those of runs on processes.
 
-A likelihood that sleeps, so that workers do not fight for cores, with Pareto delays and one slow
-worker put in. Times are from the moment at which workers begin: starting Python is not planned for.
+The likelihood sleeps, so that workers do not compete for cores. Pareto delays and one slow worker
+are put in. Times count from the moment at which workers begin, without the start of Python.
 """
 
 import sys
@@ -12,12 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-import quorate
 from quorate._types import Array
+from quorate.api import sample
+from quorate.engines.faults import Faults
+from quorate.planner import plan
 from quorate.planner.measured import measured
-from quorate.run.history import Story
+from quorate.run.history import History
 
-WORKERS, DRAWS, TAIL, SLOW = 4, 1200, 1.5, "1x3"
+WORKERS, DRAWS = 4, 1200
+FAULTS = Faults(slow="1x3", straggle=1.5)
 SCHEMES = ("cmc", "grouped", "adaptive")
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 6
 FIRST_SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
@@ -27,33 +30,33 @@ SLEEP = 0.002
 
 
 class SleepyModel:
-    """z ~ N(θ, 1) in two dimensions; a look at the rows takes two milliseconds of sleep."""
+    """z ~ N(θ, 1) in two dimensions; each likelihood sleeps for two milliseconds."""
 
     dim = 2
     names = ("a", "b")
 
     def initial(self) -> Array:
-        """Where to begin."""
+        """Starting point."""
         return np.zeros(2)
 
     def log_prior(self, x: Array) -> float:
-        """θ ~ N(0, 100)."""
+        """Log density of θ ~ N(0, 100)."""
         return float(-0.5 * np.sum(x**2) / 100)
 
     def log_likelihood(self, x: Array, shard: dict[str, Array]) -> float:
-        """Of the rows of one shard."""
+        """Log likelihood of the rows of one shard."""
         time.sleep(SLEEP)
         return float(-0.5 * np.sum((shard["z"] - x) ** 2))
 
     def constrain(self, draws: Array) -> dict[str, Array]:
-        """Nothing to do."""
+        """Parameters by name."""
         return {"theta": draws}
 
 
 def run(scheme: str, seed: int, folder: Path) -> float:
-    """Seconds that a run took since its workers began."""
+    """Seconds that a run takes from when its workers begin."""
     rows = {"z": np.random.default_rng(1).normal(size=(400, 2))}
-    quorate.sample(
+    sample(
         SleepyModel(),
         rows,
         workers=WORKERS,
@@ -62,14 +65,14 @@ def run(scheme: str, seed: int, folder: Path) -> float:
         draws=DRAWS,
         seed=seed,
         sampler="ellipse",
-        straggle=TAIL,
-        slow=SLOW,
+        faults=FAULTS,
         run_dir=folder,
         progress=False,
+        check=False,
     )
-    with Story(folder) as story:
-        story.read()
-    blocks = story.blocks()
+    with History(folder) as history:
+        history.read()
+    blocks = history.blocks()
     begins = [blocks.of(k).begins[0] for k in set(blocks.workers.tolist())]
     return blocks.releasing_time - float(np.median(begins))
 
@@ -98,8 +101,8 @@ def main() -> None:
 
 
 def predicted_medians(folder: Path) -> list[float]:
-    """Of every scheme, since workers begin, by the times of one run."""
-    found = quorate.plan(run=folder, workers=[WORKERS], redundancies=[2], schemes=SCHEMES)
+    """Median time of every scheme, since workers begin, by the times of one run."""
+    found = plan(run=folder, workers=[WORKERS], redundancies=[2], schemes=SCHEMES)
     start = measured(folder)[0].start
     return [option.median - start for option in found.options]
 

@@ -1,7 +1,6 @@
 """Workers as Ray actors: the same draws, on machines that may be lost, and nobody else let in."""
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 
 import quorate
 import quorate.run.run
-from helpers.processes import BrokenModel, MeanModel
+from helpers.processes import BrokenModel, MeanModel, ended
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.ray import RayEngine
@@ -31,7 +30,6 @@ from quorate.samplers import make_sampler
 
 pytestmark = pytest.mark.xdist_group("ray")  # on one core, so that one cluster serves them all
 N_ROWS = 400
-PATIENCE = 120.0  # seconds after which a test that waits has failed
 TESTS = str(Path(__file__).parents[1])
 
 
@@ -287,15 +285,6 @@ def listening():
 def is_loopback(address):
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
-
-
-def ended(pidfd):
-    """Wait for a process, which need not be ours, to end."""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    events = poll.poll(PATIENCE * 1000)
-    os.close(pidfd)
-    return bool(events)
 
 
 def test_a_cluster_of_our_own_is_private_and_goes_with_us(script):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-PATIENCE = 60.0  # seconds after which a test that waits has failed
+PATIENCE = 120.0  # seconds after which a test that waits has failed
 
 
 class MeanModel:

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from helpers import browser, journals
 from helpers.journals import block, happened
+from helpers.processes import PATIENCE
 from quorate.cli import main
 from quorate.errors import BadInputError, MissingExtraError
 from quorate.journal import Finished, Journal, Started
@@ -50,7 +51,7 @@ class Client:
         self.origin = f"http://{self.host}:{self.port}"
 
     def ask(self, path, method="GET", **headers):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, headers=headers)
             answer = connection.getresponse()

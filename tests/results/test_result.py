@@ -15,10 +15,12 @@ from scipy.stats import norm
 from quorate.cli import main
 from quorate.errors import BadInputError, MissingExtraError
 from quorate.models import Correlation, Positive, Real, from_functions
+from quorate.protocol.messages import Happening
 from quorate.protocol.timeline import Timeline
 from quorate.results import arviz as arviz_form
 from quorate.results import marginals as plots
 from quorate.results.result import Result
+from quorate.results.summary import gone_in_words, settling
 
 
 def model_of(parameters):
@@ -207,6 +209,55 @@ def test_notebook_escapes_what_users_write(name, stopped):
     assert name in seen.text
     assert stopped in seen.text
     assert seen.tags == {"div", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+# ---------------------------------------------------------------- Summaries
+
+
+def test_workers_that_are_gone_by_what_happened_to_them():
+    events = [
+        (4, Happening.SILENT),
+        (1, Happening.LOST),
+        (4, Happening.RETIRED),
+        (1, Happening.RESTARTED),
+        (3, Happening.FAILED),
+        (3, Happening.LOST),
+        (2, Happening.QUARANTINED),
+        (0, Happening.LOST),
+    ]
+    told = ["lost workers 1, 3", "quarantined worker 2", "silent worker 4"]
+    assert gone_in_words({3, 4, 1, 2}, events) == told
+    assert gone_in_words({1}, []) == ["lost worker 1"]
+    assert gone_in_words((), events) == []
+
+
+def test_a_lost_worker_is_not_called_slow(rng):
+    blocks = Timeline(block_times=[0.1] * 41, block_workers=[0] * 20 + [1] * 20 + [2])
+    slow = result_of(PARAMETERS, rng, timeline=blocks)
+    assert "worker 2 was slow: it sent 1 blocks, the others about 20" in repr(slow)
+    assert "slow" not in repr(replace(slow, lost=frozenset({2})))
+
+
+@pytest.mark.parametrize("n_draws", [14, 15])
+def test_too_few_draws_have_no_ess(n_draws, rng):
+    for row in result_of(PARAMETERS, rng, n_draws=n_draws).summary_rows().values():
+        assert np.isnan(row["ess"]) == np.isnan(row["mcse"]) == (n_draws == 14)
+        assert np.isfinite(row["mean"])
+
+
+def test_means_settle_as_the_shards_do(rng):
+    """With the weights of two shards; and of coded draws, which have none."""
+    shares = np.array([0.25, 0.5, 1.0])
+    draws = rng.normal(size=(80, 2))
+    ahead = [draws[:20].mean(axis=0), draws[:40].mean(axis=0), draws.mean(axis=0)]
+    gaps = settling(draws, None, [], shares)
+    np.testing.assert_allclose(gaps, ahead - draws.mean(axis=0), atol=1e-12)
+    weights = np.array([np.diag([0.25, 0.5]), np.diag([0.75, 0.5])])
+    shards = [rng.normal(size=(n, 2)) for n in (40, 20)]
+    gaps = settling(draws, weights, shards, shares)
+    ahead = [of[: len(of) // 2].mean(axis=0) - of.mean(axis=0) for of in shards]
+    np.testing.assert_allclose(gaps[1], weights[0] @ ahead[0] + weights[1] @ ahead[1])
+    np.testing.assert_allclose(gaps[2], 0.0, atol=1e-12)
 
 
 # ---------------------------------------------------------------- Pictures

@@ -31,7 +31,10 @@ def sample(rows, run, model=None, progress=False, **options):
 
 
 class Attack:
-    """Does something to the worker processes, once, when enough draws are there."""
+    """Does something to the worker processes, once, when enough draws are there.
+
+    It is given their pids, last that of the worker that is furthest behind: the run needs it.
+    """
 
     def __init__(self, after, act):
         self.after, self.act, self.done = after, act, False
@@ -39,11 +42,12 @@ class Attack:
     def __call__(self, progress):
         if not self.done and progress.draws >= self.after:
             self.done = True
-            self.act(children_of(os.getpid()))
+            behind = min(progress.workers, key=lambda worker: worker.draws).pid
+            self.act(sorted(children_of(os.getpid()), key=lambda pid: pid == behind))
 
 
-def signalled(number, which=-1):
-    return lambda pids: os.kill(pids[which], number)
+def signalled(number):
+    return lambda pids: os.kill(pids[-1], number)
 
 
 def what_happened(run):
@@ -77,8 +81,8 @@ def test_a_stopped_worker_is_replaced(rows, tmp_path, undisturbed):
     stopped = []
 
     def stop(pids):
-        stopped.append(os.pidfd_open(pids[0]))
-        os.kill(pids[0], signal.SIGSTOP)
+        stopped.append(os.pidfd_open(pids[-1]))
+        os.kill(pids[-1], signal.SIGSTOP)
 
     result = sample(rows, tmp_path / "run", progress=Attack(50, stop))
     np.testing.assert_array_equal(result.unconstrained, undisturbed[0])

@@ -34,7 +34,11 @@ function missed() {
 // ---------------------------------------------------------------- words
 
 const count = (value) => value.toLocaleString("en");
-const short = (value) => (value === null ? "–" : String(Number(value.toPrecision(2))));
+
+function short(value) {
+  if (value === null) return "–";
+  return value < 100 ? value.toPrecision(2) : count(Number(value.toPrecision(2)));
+}
 
 function fixed(value, sd) {
   if (value === null) return "–";

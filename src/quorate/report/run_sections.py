@@ -16,7 +16,6 @@ from quorate.results.html import (
     first_line,
     joined,
     note,
-    paragraph,
     scrolling,
     seconds,
     table,
@@ -82,7 +81,7 @@ def progress(evidence: Evidence, pictures: Pictures) -> Html:
         "all of them."
     )
     if np.isinf(evidence.cmc_times).all():
-        cmc = "Plain CMC would have had none of them, because a worker has sent no block."
+        cmc = "Plain CMC would have had none of them, because a worker sent no block."
     draws = pictures.figure(
         run_plots.draws_over_time(evidence),
         "global draws over time",
@@ -112,7 +111,8 @@ def waiting(evidence: Evidence, pictures: Pictures) -> Html:
     elif missed := [worker for worker in gone if np.isinf(times[worker])]:
         then = f"would still be waiting for {named_workers(missed)}, gone when the run ended"
     else:
-        then = "cannot be timed, because a worker has sent no block"
+        idle = [worker for worker in range(len(times)) if np.isinf(times[worker])]
+        then = f"cannot be timed, because {named_workers(idle)} sent no block"
     told = (
         f"This run had its {n_draws:,} draws after {seconds(took)}. Plain CMC, which waits for "
         f"all workers at every draw, {then}."
@@ -128,7 +128,7 @@ def waiting(evidence: Evidence, pictures: Pictures) -> Html:
         "times include what workers lost by sharing a core or a process. A worker that sent too "
         "few blocks repeats them."
     )
-    return joined([paragraph(told), element("div", figure, beside, class_="pair"), how])
+    return joined([element("p", told), element("div", figure, beside, class_="pair"), how])
 
 
 def _waiting_table(evidence: Evidence, times: Array, reasons: list[str]) -> Html:

@@ -37,11 +37,6 @@ def joined(parts: Iterable[object]) -> Html:
     return Html("".join(map(text, parts)))
 
 
-def paragraph(*children: object) -> Html:
-    """A paragraph."""
-    return element("p", *children)
-
-
 def note(*children: object) -> Html:
     """A paragraph in smaller print."""
     return element("p", *children, class_="note")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from quorate.results.html import Html, bullet_list, code, count, element, number, paragraph, table
+from quorate.results.html import Html, bullet_list, code, count, element, joined, number, table
 
 _MOST_ROWS = 30
 
@@ -20,8 +20,8 @@ def _table(rows: Mapping[str, Mapping[str, float]]) -> Html:
     lines = [[name, *(_cell(*entry) for entry in row.items())] for name, row in shown]
     grid = table(["", *columns], lines, style="text-align:right")
     n_more = len(rows) - len(shown)
-    more = paragraph(f"… and {n_more} more: see ", code("summary()")) if n_more else ""
-    return Html(f"{grid}{more}")
+    more = element("p", f"… and {n_more} more: see ", code("summary()")) if n_more else ""
+    return joined([grid, more])
 
 
 def _cell(column: str, value: float) -> str:

@@ -1,10 +1,10 @@
 """When many simulated runs finish, computed on whole arrays: a short cut past the event loop.
 
 The planner compares many options over hundreds of realisations. Running every scheme event by event
-would take minutes, so a scheme may offer the arithmetic of its finish times here. With blocks and
-tasks of one draw the times equal those of `quorate.simulate` to rounding. With larger blocks they
-are approximate: a block counts when all of it has arrived, a worker that dies loses its task, and
-the queue of tasks at a worker is ignored.
+would take minutes, so a scheme may offer the arithmetic of its finish times here. The planner
+simulates schemes that do not. With blocks and tasks of one draw the times equal those of
+`quorate.simulate` to rounding. With larger blocks they are approximate: a block counts when all of
+it has arrived, a worker that dies loses its task, and the queue of tasks at a worker is ignored.
 
 Arrays are over (realisation, worker, block) unless stated.
 """
@@ -30,7 +30,7 @@ class Latency(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """What there is to do, and how long it takes.
+    """The work of a run: how many draws, and the time of each.
 
     Parameters
     ----------
@@ -41,11 +41,14 @@ class Work:
     block
         Draws of single shards that a worker makes and sends together.
     task
-        Draws of one shard that the adaptive scheme asks for at a time.
+        Draws of one shard that a worker is asked for at a time, at most, where the scheme chooses
+        task by task.
     warm_up
         How many draws of a shard the warm-up of its chain is worth.
     start
-        Time before anybody begins.
+        Time before workers begin.
+    seed
+        Key of all randomness.
     """
 
     latency: Latency
@@ -59,14 +62,14 @@ class Work:
 
 
 class Outcomes(NamedTuple):
-    """One entry for each realisation: when all draws were there, vectors of d floats sent."""
+    """For each realisation: when it finishes, infinity if never, and vectors of d floats sent."""
 
     times: Array
     n_vectors: Array
 
 
 class Realisations:
-    """Times of blocks and of deaths, made when they are asked for and kept for all schemes."""
+    """Times of blocks and deaths in many runs, made on demand and shared by all schemes."""
 
     def __init__(self, work: Work, first: int, n: int) -> None:
         self.work = work

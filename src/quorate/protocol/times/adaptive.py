@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from quorate._types import Array, IntArray
 from quorate.protocol.times import Outcomes, Realisations
 
+FIRST_TASK = 8  # draws; tasks then grow with the draws of their shard, so none gets far ahead
 _NOTHING_TO_DO = np.iinfo(np.int64).max
 
 
@@ -22,8 +23,8 @@ class AdaptiveTimes:
         self._per_block = max(1, min(work.block, work.task))
         n = len(realisations.deaths)
         by_worker = (n, work.n_workers)
-        self._events: Array = np.full(by_worker, np.inf)  # when a task ends, or its worker
-        self._lost: NDArray[np.bool_] = np.zeros(by_worker, dtype=np.bool_)  # the latter
+        self._events: Array = np.full(by_worker, np.inf)  # when a task ends, or its worker dies
+        self._lost: NDArray[np.bool_] = np.zeros(by_worker, dtype=np.bool_)  # whether it dies
         self._shard: IntArray = np.zeros(by_worker, dtype=np.int64)
         self._size: IntArray = np.zeros(by_worker, dtype=np.int64)
         self._n_blocks: IntArray = np.zeros(by_worker, dtype=np.int64)
@@ -52,7 +53,7 @@ class AdaptiveTimes:
         return Outcomes(times, self._n_received.sum(axis=1).astype(float))
 
     def _take(self, rows: IntArray, workers: IntArray) -> None:
-        """The task arrives; or it was never started, if the worker is lost."""
+        """Count the draws of a task as received, or as not started if its worker is lost."""
         shard, size = self._shard[rows, workers], self._size[rows, workers]
         lost = self._lost[rows, workers]
         self._n_received[rows, shard] += np.where(lost, 0, size)
@@ -60,7 +61,7 @@ class AdaptiveTimes:
         self._size[rows, workers] = 0
 
     def _assign(self, rows: IntArray, workers: IntArray, now: Array) -> None:
-        """The shard at hand that is furthest behind, of those that lack draws."""
+        """Give each worker a task of its shard that is furthest behind, if one lacks draws."""
         work, at_hand = self._work, self._at_hand[workers]
         n_received = self._n_received[rows[:, None], at_hand]
         n_started = self._n_started[rows[:, None], at_hand]
@@ -73,7 +74,8 @@ class AdaptiveTimes:
         shard = self._at_hand[workers, slot]
         n_left = work.n_draws - behind[busy]
         n_lacking = work.n_draws - self._n_received[rows, shard]
-        size = np.clip(np.where(n_left > 0, n_left, n_lacking), 1, work.task)
+        most = np.minimum(work.task, np.maximum(FIRST_TASK, behind[busy]))
+        size = np.clip(np.where(n_left > 0, n_left, n_lacking), 1, most)
         ends = now + self._seconds(rows, workers, slot, size)
         deaths = self._realisations.deaths[rows, workers]
         self._lost[rows, workers] = ends > deaths
@@ -82,6 +84,7 @@ class AdaptiveTimes:
         self._n_started[rows, shard] += size
 
     def _seconds(self, rows: IntArray, workers: IntArray, slot: IntArray, size: IntArray) -> Array:
+        """How long tasks of these sizes take."""
         n_blocks = -(-size // self._per_block)
         first = self._n_blocks[rows, workers]
         last = first + n_blocks
@@ -96,7 +99,7 @@ class AdaptiveTimes:
         return np.asarray(seconds)
 
     def _know(self, n_blocks: int) -> None:
-        """Times of that many blocks, summed up."""
+        """Sum up the times of at least that many blocks."""
         if n_blocks < self._sums.shape[2]:
             return
         n_wanted = max(n_blocks, 2 * self._sums.shape[2], 16)
