@@ -7,7 +7,7 @@
 and raises `AssertionError` with a sentence where a promise of `quorate.protocol.scheme` is broken.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from itertools import combinations
 
@@ -158,9 +158,7 @@ class _Fleet:
         cluster = virtual.Cluster(
             _LATENCY, paper_subposteriors(n_workers, _DIM), Streams(self.seed, 0)
         )
-        self._blocks_of: Callable[[Task], list[Block]] = virtual.VirtualWorkers(
-            self.scheme, cluster
-        ).blocks
+        self._workers = virtual.VirtualWorkers(self.scheme, cluster)
         self._under_way: dict[int, list[Block]] = {k: [] for k in range(n_workers)}
 
     def run(self, dead: Collection[int] = (), restart: int | None = None) -> None:
@@ -189,7 +187,7 @@ class _Fleet:
         """Carry out commands; whether the run has stopped."""
         for command in commands:
             if isinstance(command, Task):
-                self._under_way[command.worker] += self._blocks_of(command)
+                self._under_way[command.worker] += self._workers.blocks(command)
             elif isinstance(command, Release):
                 self.released.append(command.n_global)
             elif isinstance(command, Stop):

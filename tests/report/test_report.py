@@ -171,7 +171,14 @@ def test_a_verdict_is_told(run):
     }
     (run / "verdict.json").write_text(json.dumps(told))
     words = checked(report(run)).text
-    for expected in ("do not trust", "k̂ 0.93", "importance weights 12.3", NASTY, "1.25", "3%: 0.75"):
+    for expected in (
+        "do not trust",
+        "k̂ 0.93",
+        "importance weights 12.3",
+        NASTY,
+        "1.25",
+        "3%: 0.75",
+    ):
         assert expected in words
     assert "not checked" not in words
 

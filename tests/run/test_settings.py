@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quorate
+from quorate._registry import option_names
 from quorate.cli.options import options_of, parameter_texts
 from quorate.cli.sampling import sample_command
 from quorate.engines.options import ENGINES
@@ -96,7 +97,7 @@ def test_every_setting_is_an_option_of_the_command_line():
         assert name in of_objects or f"--{name.replace('_', '-')}" in flags
     for registry in (SCHEMES, ENGINES):
         for name in registry:
-            for option in registry[name].__dataclass_fields__:
+            for option in option_names(registry[name]):
                 flag = {"address": "ray-address"}.get(option, option.replace("_", "-"))
                 assert f"--{flag}" in flags
 

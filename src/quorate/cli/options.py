@@ -62,14 +62,15 @@ def options_of_registry(
     registry: OptionsRegistry[Any],
     leave_out: Iterable[str] = (),
     flags: Mapping[str, str] | None = None,
+    metavars: Mapping[str, str] | None = None,
 ) -> Decorator:
-    """The options of all registered classes, each name once, with the names of its classes."""
+    """The options of all registered classes, each name once."""
     seen, decorators = set(leave_out), []
     for name in registry:
         made_of = registry[name]
         new = [option for option in option_names(made_of) if option not in seen]
         seen.update(new)
-        decorators.append(options_of(made_of, new, flags))
+        decorators.append(options_of(made_of, new, flags, metavars))
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for decorator in reversed(decorators):

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from quorate.cli.console import Patience, err
 from quorate.cli.console import out as console
+from quorate.cli.options import options_of
 from quorate.engines.latency import parse_cluster
 from quorate.errors import require
 from quorate.lab.reproduce import (
@@ -21,7 +22,6 @@ from quorate.lab.reproduce import (
 )
 from quorate.lab.simulate import SimulationSummary, simulate
 from quorate.lab.specs import (
-    ALL_SCHEMES,
     BEYOND,
     BEYOND_RIDGE,
     FIGURES,
@@ -30,9 +30,7 @@ from quorate.lab.specs import (
     beyond,
     experiment,
 )
-from quorate.merging.pairing import PAIRINGS
-from quorate.protocol.coding.code import CODES
-from quorate.protocol.schemes import COV_RIDGE, PRECISIONS
+from quorate.protocol.schemes import COV_RIDGE, SCHEMES, Adaptive, Coded
 
 _NEARLY_ALL = 0.985  # shares above are not worth a remark
 
@@ -44,9 +42,11 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
     type=click.Choice(list(READINGS)),
     default="text",
     show_default=True,
-    help="What the paper says, or what its authors' scripts do.",
+    help="Do what the paper says, or what its authors' scripts do.",
 )
-@click.option("--realisations", type=int, default=50, show_default=True, metavar="Z")
+@click.option(
+    "--realisations", type=int, default=50, show_default=True, metavar="Z", help="Number of runs."
+)
 @click.option(
     "--cov-ridge",
     type=float,
@@ -60,13 +60,15 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
     metavar="Y",
     help="σ² on D̂ of C-CMC.  [default: the scripts', 0.5 for fig3, 2 for fig4]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="Key of all randomness."
+)
 @click.option(
     "--scheme",
     "schemes",
     multiple=True,
-    metavar="|".join(ALL_SCHEMES),
-    help="Only the curves of this scheme; may be given several times.  [default: the paper's]",
+    metavar="|".join(SCHEMES),
+    help="Draw only the curves of this scheme; may be repeated.  [default: the paper's]",
 )
 @click.option(
     "--out",
@@ -84,14 +86,14 @@ def reproduce_command(
     schemes: tuple[str, ...],
     out: Path | None,
 ) -> None:
-    """Draw a figure of the paper again: fig3 has 5 workers, fig4 has 40.
+    """Reproduce a figure of the paper: fig3 has 5 workers, fig4 has 40.
 
     beyond is both, with the adaptive scheme and the genie, which is its limit.
     """
     folder = out or Path("results") / (figure if figure == BEYOND else f"{figure}-{reading}")
     if figure == BEYOND:
         only_text = reading == "text" and not schemes and precision_ridge is None
-        require(only_text, "figure", BEYOND, "it is drawn with all schemes, reading “text”, alone")
+        require(only_text, f"{BEYOND} has schemes and a reading of its own. Leave out the options.")
         ridge = BEYOND_RIDGE if cov_ridge is None else cov_ridge
         _reproduce_beyond(beyond(realisations=realisations, seed=seed, cov_ridge=ridge), folder)
         return
@@ -134,74 +136,58 @@ def _tell(paths: list[Path]) -> None:
 
 
 @click.command("simulate")
-@click.option("--scheme", required=True, metavar="|".join(ALL_SCHEMES))
-@click.option("--workers", type=int, required=True, metavar="K")
-@click.option("--redundancy", type=int, default=1, show_default=True, metavar="R")
-@click.option("--draws", type=int, default=100, show_default=True, metavar="L")
+@click.option("--scheme", required=True, metavar="|".join(SCHEMES), help="Scheme to simulate.")
+@click.option("--workers", type=int, required=True, metavar="K", help="Number of workers.")
+@click.option("--redundancy", type=int, metavar="R", help="Holders of a shard.  [default: 1]")
+@click.option(
+    "--draws", type=int, default=100, show_default=True, metavar="L", help="Global draws to get."
+)
 @click.option(
     "--latency",
     default="pareto:0.1,1.2",
     show_default=True,
     metavar="MODEL:…",
-    help="pareto:MEAN,TAIL_INDEX, exponential:MEAN, shifted-exponential:SHIFT,MEAN or "
-    "trace:FILE; means are per draw.",
+    help="Computing times of a draw: pareto:MEAN,TAIL_INDEX, exponential:MEAN, "
+    "shifted-exponential:SHIFT,MEAN or trace:FILE.",
 )
-@click.option("--slow", metavar="NxF", help="N workers, drawn by the seed, are F times slower.")
-@click.option("--dead", metavar="N[@T]", help="N workers are dead from the start, or from time T.")
+@click.option("--slow", metavar="NxF", help="Make N random workers F times slower.")
+@click.option("--dead", metavar="N[@T]", help="Let N workers be dead from the start, or from T on.")
 @click.option(
-    "--code",
-    default="grouped",
-    show_default=True,
-    metavar="|".join(CODES),
-    help="Gradient code of the coded scheme.",
+    "--per-draw", is_flag=True, help="Give each draw a time of its own, not each batch of R draws."
 )
 @click.option(
-    "--per-draw",
-    is_flag=True,
-    help="Each draw takes a time of its own, rather than each batch of R.",
+    "--copy-cost", type=float, default=0.0, metavar="T", help="Time to fill a spare slot."
 )
 @click.option(
-    "--pairing",
-    metavar="|".join(PAIRINGS),
-    help="How draws of shards make global draws.  [default: paper; all for adaptive and genie]",
+    "--realisations", type=int, default=100, show_default=True, metavar="Z", help="Number of runs."
 )
-@click.option("--gap", type=int, metavar="G", help="Spare slots for adaptive, used from G behind.")
-@click.option("--copy-cost", type=float, default=0.0, metavar="T", help="Time to fill such a slot.")
-@click.option("--realisations", type=int, default=100, show_default=True, metavar="Z")
-@click.option("--cov-ridge", type=float, default=COV_RIDGE, show_default=True, metavar="X")
-@click.option("--precision-ridge", type=float, metavar="Y", help="[default: K / cov-ridge]")
 @click.option(
-    "--precision",
-    default="estimated",
-    show_default=True,
-    metavar="|".join(PRECISIONS),
-    help="Whether the coded scheme estimates ΣĈ⁻¹, as in the paper, or decodes it.",
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="Key of all randomness."
 )
-@click.option("--checked", is_flag=True, help="Compare the holders of a shard (coded, exact).")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N")
+@options_of(Coded, ["code", "precision", "checked", "cov_ridge", "precision_ridge"])
+@options_of(Adaptive, ["gap", "pairing"])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate_command(
     scheme: str,
     workers: int,
-    redundancy: int,
+    redundancy: int | None,
     latency: str,
     slow: str | None,
     dead: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Time a scheme in virtual time, over many realisations."""
+    """Time a scheme in virtual time, over many realisations.
+
+    Options of the scheme that are not given are those of the paper's experiments.
+    """
     model = parse_cluster(latency, slow, dead)
     with Patience(f"{scheme}, {workers} workers") as patience:
         summary = simulate(
             scheme, workers, redundancy, latency=model, progress=patience.report, **options
         )
-    if summary.redundancy != redundancy:
-        whom = "one worker" if summary.redundancy == 1 else "all workers"
-        err.print(
-            f"note: {scheme} gives each shard to {whom}, so --redundancy is "
-            f"{summary.redundancy} here"
-        )
+    if redundancy not in (None, summary.redundancy):
+        err.print(f"note: {scheme} ignores --redundancy; it is {summary.redundancy} here")
     if as_json:
         click.echo(json.dumps(summary.as_json()))
     else:

@@ -24,10 +24,14 @@ from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES
 from quorate.errors import BadInputError, LostShardError, require
 from quorate.live.beside import page_beside
+from quorate.merging.pairing import PAIRINGS
 from quorate.models import linear, logistic, negative_binomial, poisson
 from quorate.models.formula import design
 from quorate.models.protocol import Model
+from quorate.protocol.coding.code import CODES
+from quorate.protocol.ledger import WEIGHTS
 from quorate.protocol.schemes import SCHEMES, chosen
+from quorate.protocol.schemes.coded import PRECISIONS
 from quorate.results.result import Result, load_story, load_summary
 from quorate.run.history import History
 from quorate.run.progress import Listener, json_lines
@@ -61,6 +65,11 @@ _METAVARS = {
     "dead": "N[@B]",
     "straggle": "TAIL",
     "by": "shuffle|files|stratify:COLUMN",
+    "code": "|".join(CODES),
+    "precision": "|".join(PRECISIONS),
+    "pairing": "|".join(PAIRINGS),
+    "weights": "|".join(WEIGHTS),
+    "address": "HOST:PORT",
 }
 _FLAGS = {"time": "max-time", "ess": "target-ess", "address": "ray-address"}
 _RUN = click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
@@ -83,8 +92,8 @@ _CHECK = options_of(Settings, ["check", "every"])
 @options_of(Until, flags=_FLAGS, metavars=_METAVARS)
 @options_of(Cut, ["by"], metavars=_METAVARS)
 @click.option("--columns", metavar="A,B,…", help="Columns of the data that the model reads.")
-@options_of_registry(SCHEMES, leave_out=["redundancy"])
-@options_of_registry(ENGINES, flags=_FLAGS)
+@options_of_registry(SCHEMES, leave_out=["redundancy"], metavars=_METAVARS)
+@options_of_registry(ENGINES, flags=_FLAGS, metavars=_METAVARS)
 @options_of(Faults, metavars=_METAVARS)
 @options_of(Settings, ["run_dir"], metavars={"run_dir": "DIR"})
 @_CHECK
@@ -156,7 +165,7 @@ def _names(made_of: type[Any]) -> list[str]:
 @_RUN
 @options_of(Settings, _OF_ANY_SITTING, metavars=_METAVARS)
 @options_of(Until, flags=_FLAGS, metavars=_METAVARS)
-@options_of_registry(ENGINES, flags=_FLAGS)
+@options_of_registry(ENGINES, flags=_FLAGS, metavars=_METAVARS)
 @_CHECK
 @_WATCH
 @_JSON

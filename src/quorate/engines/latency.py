@@ -5,12 +5,13 @@ takes r times one such time, as in the paper, or the sum of r of them where each
 its own. Times are addressed by (seed, worker, unit), so they never depend on who asks first.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from quorate._registry import Registry
 from quorate._types import Array
 from quorate.errors import BadInputError, require
 from quorate.numerics.streams import Purpose, Streams
@@ -26,6 +27,18 @@ class LatencyModel(Protocol):
         """When each worker dies, infinity if never. Shape (n_workers,)."""
 
 
+class LatencyParser(Protocol):
+    """A class of models that can be written as text; `LATENCIES` holds them by name."""
+
+    def parse(self, text: str) -> LatencyModel:
+        """The model that the text after `NAME:` describes."""
+
+
+def _never(self: LatencyModel, streams: Streams, n_workers: int) -> Array:
+    """Death times of models in which nobody dies."""
+    return np.full(n_workers, np.inf)
+
+
 @dataclass(frozen=True)
 class Pareto:
     """Pareto times of scale η(β-1)/β and shape β, the example of §II: mean η, heavy tail."""
@@ -37,17 +50,19 @@ class Pareto:
         _require_positive("mean_per_shard", self.mean_per_shard)
         require(
             1 < self.tail_index < np.inf,
-            "tail_index",
-            self.tail_index,
-            "a Pareto time has a mean only if its tail index is above 1, and finite",
+            f"tail_index must be finite and above 1, not {self.tail_index}: otherwise Pareto times "
+            "have no mean.",
         )
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         scale = self.mean_per_shard * (self.tail_index - 1) / self.tail_index
         return scale * uniforms(streams, n_workers, first, n) ** (-1 / self.tail_index)
 
-    def death_times(self, streams: Streams, n_workers: int) -> Array:
-        return _never(n_workers)
+    @classmethod
+    def parse(cls, text: str) -> "Pareto":
+        return cls(*_numbers(text, cls))
+
+    death_times = _never
 
 
 @dataclass(frozen=True)
@@ -62,8 +77,11 @@ class Exponential:
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         return -self.mean_per_shard * np.log(uniforms(streams, n_workers, first, n))
 
-    def death_times(self, streams: Streams, n_workers: int) -> Array:
-        return _never(n_workers)
+    @classmethod
+    def parse(cls, text: str) -> "Exponential":
+        return cls(*_numbers(text, cls))
+
+    death_times = _never
 
 
 @dataclass(frozen=True)
@@ -80,8 +98,11 @@ class ShiftedExponential:
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         return self.shift + Exponential(self.mean_excess).times(streams, n_workers, first, n)
 
-    def death_times(self, streams: Streams, n_workers: int) -> Array:
-        return _never(n_workers)
+    @classmethod
+    def parse(cls, text: str) -> "ShiftedExponential":
+        return cls(*_numbers(text, cls))
+
+    death_times = _never
 
 
 @dataclass(frozen=True)
@@ -99,9 +120,7 @@ class Trace:
     def __post_init__(self) -> None:
         require(
             bool(self.recorded) and all(self.recorded),
-            "recorded",
-            self.recorded,
-            "a trace needs at least one row, each with at least one time",
+            f"A trace needs at least one row, each with at least one time, not {self.recorded!r}.",
         )
         for time in (time for row in self.recorded for time in row):
             _require_positive("a recorded time", time)
@@ -111,15 +130,18 @@ class Trace:
         """Read a text file: one line a worker, times separated by commas."""
         try:
             lines = Path(path).read_text().splitlines()
-            return cls(tuple(tuple(map(float, line.split(","))) for line in lines if line.strip()))
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInputError("trace", str(path), f"cannot be read ({error})") from None
+            raise BadInputError(f"The trace {path} cannot be read: {error}.") from None
+        try:
+            rows = tuple(tuple(map(float, line.split(","))) for line in lines if line.strip())
         except ValueError as error:
-            if isinstance(error, BadInputError):
-                raise
             raise BadInputError(
-                "trace", str(path), "each line is one worker's times, separated by commas"
+                f"The trace {path} is not made of numbers: {error}. "
+                "Write each worker's times in one line, separated by commas."
             ) from None
+        return cls(rows)
+
+    parse = read
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         units = np.arange(first, first + n)
@@ -136,8 +158,7 @@ class Trace:
         rows = [int(u * len(self.recorded)) for u in which]
         return [(row, int(u * len(self.recorded[row]))) for row, u in zip(rows, where, strict=True)]
 
-    def death_times(self, streams: Streams, n_workers: int) -> Array:
-        return _never(n_workers)
+    death_times = _never
 
 
 @dataclass(frozen=True)
@@ -177,7 +198,7 @@ class Dying:
 
     def __post_init__(self) -> None:
         _require_count("dead workers", self.workers)
-        require(0 <= self.since < np.inf, "since", self.since, "a worker dies at time 0 or later")
+        require(0 <= self.since < np.inf, f"since must be a time, 0 or later, not {self.since}.")
 
     def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
         return self.model.times(streams, n_workers, first, n)
@@ -189,28 +210,24 @@ class Dying:
         return deaths
 
 
-def parse_latency(spec: str) -> LatencyModel:
-    """Read `pareto:0.1,1.2`, `exponential:0.1`, `shifted-exponential:0.05,0.05`, `trace:FILE`."""
-    name, _, values = spec.partition(":")
-    if name == "trace":
-        return Trace.read(values)
-    models = {
+LATENCIES: Registry[LatencyParser] = Registry(
+    "latency",
+    "quorate.latencies",
+    {
         "pareto": Pareto,
         "exponential": Exponential,
         "shifted-exponential": ShiftedExponential,
-    }
-    try:
-        model: LatencyModel = models[name](*map(float, values.split(",")))
-    except BadInputError:
-        raise
-    except (KeyError, TypeError, ValueError):
-        raise BadInputError(
-            "latency",
-            spec,
-            "write pareto:MEAN,TAIL_INDEX, exponential:MEAN, shifted-exponential:SHIFT,MEAN "
-            "or trace:FILE, for example pareto:0.1,1.2",
-        ) from None
-    return model
+        "trace": Trace,
+    },
+)
+
+
+def parse_latency(latency: str | LatencyModel) -> LatencyModel:
+    """Read `NAME:VALUES`, such as `pareto:0.1,1.2` or `trace:FILE`; a model stays as it is."""
+    if not isinstance(latency, str):
+        return latency
+    name, _, values = latency.partition(":")
+    return LATENCIES[name].parse(values)
 
 
 def parse_slow(spec: str) -> tuple[int, float]:
@@ -219,7 +236,7 @@ def parse_slow(spec: str) -> tuple[int, float]:
     try:
         return int(count), float(factor)
     except ValueError:
-        raise BadInputError("slow", spec, "write COUNTxFACTOR, for example 4x10") from None
+        raise BadInputError(f"slow is {spec!r}. Write COUNTxFACTOR, for example 4x10.") from None
 
 
 def parse_dead(spec: str) -> tuple[int, float]:
@@ -228,11 +245,15 @@ def parse_dead(spec: str) -> tuple[int, float]:
     try:
         return int(count), float(since) if at else 0.0
     except ValueError:
-        raise BadInputError("dead", spec, "write COUNT or COUNT@TIME, for example 1@2.5") from None
+        raise BadInputError(
+            f"dead is {spec!r}. Write COUNT or COUNT@TIME, for example 1@2.5."
+        ) from None
 
 
-def parse_cluster(latency: str, slow: str | None = None, dead: str | None = None) -> LatencyModel:
-    """A latency model with what happens to some of the workers."""
+def parse_cluster(
+    latency: str | LatencyModel, slow: str | None = None, dead: str | None = None
+) -> LatencyModel:
+    """A latency model in which some of the workers are slow or dead."""
     model = parse_latency(latency)
     if slow is not None:
         model = Slowed(model, *parse_slow(slow))
@@ -250,34 +271,41 @@ def uniforms(streams: Streams, n_workers: int, first: int, n: int) -> Array:
     return rows.reshape(n_workers, -1)[:, skip : skip + n]
 
 
-def _never(n_workers: int) -> Array:
-    return np.full(n_workers, np.inf)
-
-
 def _chosen(
     workers: int | tuple[int, ...], streams: Streams, n_workers: int, purpose: Purpose
 ) -> list[int]:
     if isinstance(workers, int):
         require(
             workers <= n_workers,
-            "slow or dead workers",
-            workers,
-            f"there are only {n_workers} workers",
+            f"{workers} workers cannot be slow or dead: there are only {n_workers} workers.",
         )
         return streams.permutation(purpose, n_workers)[:workers]
     require(
         all(worker < n_workers for worker in workers),
-        "slow or dead workers",
-        workers,
-        f"workers are numbered from 0 to {n_workers - 1}",
+        f"Workers are numbered from 0 to {n_workers - 1}. The slow or dead ones are {workers}.",
     )
     return list(workers)
 
 
+def _numbers(text: str, model: type) -> list[float]:
+    """The fields of `model` from `text`, separated by commas."""
+    names = [field.name for field in fields(model)]
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        numbers = []
+    require(
+        len(numbers) == len(names),
+        f"The values {text!r} of the latency are not {' and '.join(names)}. "
+        "Write them as numbers separated by commas, for example pareto:0.1,1.2.",
+    )
+    return numbers
+
+
 def _require_positive(name: str, value: float) -> None:
-    require(0 < value < np.inf, name, value, "it must be a finite number above 0")
+    require(0 < value < np.inf, f"{name} must be a finite number above 0, not {value}.")
 
 
 def _require_count(name: str, workers: int | tuple[int, ...]) -> None:
     fine = workers >= 0 if isinstance(workers, int) else all(worker >= 0 for worker in workers)
-    require(fine, name, workers, "it cannot be negative")
+    require(fine, f"{name} cannot be negative, as {workers} is.")

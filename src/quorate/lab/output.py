@@ -1,4 +1,4 @@
-"""What `quorate reproduce` writes: curves, figure and summary."""
+"""Writes what `quorate reproduce` computes: curves, figure and summary."""
 
 import csv
 import json
@@ -17,7 +17,6 @@ from matplotlib.figure import Figure as Canvas
 from quorate.errors import BadInputError
 from quorate.lab.reproduce import ENOUGH, TABLE_TIMES, AveragedCurve, best
 from quorate.lab.specs import Experiment
-from quorate.protocol.schemes import GENIE
 
 COLUMNS = (
     "figure",
@@ -31,14 +30,7 @@ COLUMNS = (
     "band_high",
     "share_defined",
 )
-COLOURS = {
-    "CMC": "#4d4d4d",
-    "G-CMC": "#0072b2",
-    "C-CMC": "#d55e00",
-    "adaptive": "#009e73",
-    "genie": "#000000",
-}
-LINE_STYLES = {1: "-", 2: "-", 4: "--"}
+_DASHED_FROM = 4  # redundancy
 Result = tuple[Experiment, list[AveragedCurve]]
 
 
@@ -49,7 +41,7 @@ def write(experiment: Experiment, curves: list[AveragedCurve], folder: Path) -> 
 
 
 def write_beyond(panels: list[list[Result]], folder: Path) -> list[Path]:
-    """The same for `beyond`, whose curves are those of several experiments."""
+    """Write the files of `beyond`, whose curves come from several experiments."""
     results = [result for panel in panels for result in panel]
     rows = chain.from_iterable(_rows(*result) for result in results)
     return _write(rows, draw_beyond(panels), [summary(*result) for result in results], folder)
@@ -89,7 +81,7 @@ def _rows(experiment: Experiment, curves: list[AveragedCurve]) -> Iterator[list[
 
 
 def summary(experiment: Experiment, curves: list[AveragedCurve]) -> dict[str, object]:
-    """The spec of the experiment, and who is where at a few times."""
+    """The spec of the experiment, and the errors of all curves at a few times."""
     return {
         "experiment": _without_infinity(asdict(experiment)),
         "errors": {
@@ -108,7 +100,7 @@ def _best_name(curves: list[AveragedCurve], time: float) -> str | None:
 
 
 def _without_infinity(fields: dict[str, Any]) -> dict[str, Any]:
-    """None for infinity, which JSON does not know."""
+    """`fields` with None for infinity, which JSON does not have."""
     return {
         key: _without_infinity(value)
         if isinstance(value, dict)
@@ -124,11 +116,11 @@ def _or_none(value: float) -> float | None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder to write to, before there is much to lose."""
+    """Create the folder to write to, before hours of work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInputError("out", str(folder), f"cannot be made ({error.strerror})") from None
+        raise BadInputError(f"The folder {folder} cannot be created ({error.strerror}).") from None
 
 
 def published_curves(figure: str) -> dict[tuple[str, int], list[tuple[float, float]]]:
@@ -151,7 +143,7 @@ def draw(experiment: Experiment, curves: list[AveragedCurve]) -> Canvas:
         _draw_curve(axes, averaged)
         points = published.get((averaged.curve.label, averaged.curve.redundancy))
         if points is not None:
-            axes.plot(*zip(*points, strict=True), ":", lw=0.9, color=COLOURS[averaged.curve.label])
+            axes.plot(*zip(*points, strict=True), ":", lw=0.9, color=averaged.curve.colour)
     axes.plot([], [], ":", lw=0.9, color="black", label="as published")
     _dress(axes, f"{experiment.figure.title}, {_source(experiment)}", lowest=0.25)
     axes.legend(frameon=False, ncols=2)
@@ -194,15 +186,18 @@ def _source(experiment: Experiment) -> str:
 
 
 def _draw_curve(axes: Axes, averaged: AveragedCurve) -> None:
-    """From where half of the realisations have a draw: before, the average is of the lucky."""
+    """Draw a curve from where half of the realisations have a draw.
+
+    Before that, the average is over the lucky ones only.
+    """
     shown = averaged.share_defined >= ENOUGH
-    colour = COLOURS[averaged.curve.label]
-    name, redundancy = averaged.curve.label, averaged.curve.redundancy
-    style = "-." if averaged.curve.scheme == GENIE else LINE_STYLES[redundancy]
-    plain = redundancy == 1 or averaged.curve.scheme == GENIE
-    label = name if plain else f"{name}, r = {redundancy}"
+    curve = averaged.curve
+    colour, redundancy = curve.colour, curve.redundancy
+    style = "-." if curve.is_limit else "--" if redundancy >= _DASHED_FROM else "-"
+    plain = redundancy == 1 or curve.is_limit
+    label = curve.label if plain else f"{curve.label}, r = {redundancy}"
     times = averaged.times[shown]
-    width = 1.2 if averaged.curve.scheme == GENIE else 1.8
+    width = 1.2 if curve.is_limit else 1.8
     axes.plot(times, averaged.errors[shown], style, color=colour, lw=width, label=label)
     low, high = averaged.band_low[shown], averaged.band_high[shown]
     axes.fill_between(times, low, high, color=colour, alpha=0.15, lw=0)

@@ -1,22 +1,32 @@
 """Runs an experiment of the paper and averages its curves."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from quorate._types import Array, Progress
 from quorate.engines import virtual
-from quorate.lab.evaluate import Run, Trajectories, trajectories
+from quorate.lab.evaluate import Realisation
 from quorate.lab.specs import BAND, DIM, Curve, Experiment
 from quorate.models.gaussian import paper_subposteriors
 from quorate.numerics.streams import Streams
-from quorate.protocol.coordinator import Coordinator
-from quorate.protocol.schemes import as_run, scheme_maker
+from quorate.protocol.scheme import Setup
 
-_RUNS_AT_A_TIME = 50
 TABLE_TIMES = (0.5, 1.0, 2.0, 3.0, 4.0)
 ENOUGH = 0.5  # share of realisations with a draw below which an average is of the lucky only
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """Errors of every realisation at a number of moments, both (n_realisations, n_moments).
+
+    Moments are the times of the grid (`text`), or T^1, T^2, … (`published`). An error is NaN where
+    there is no global draw yet.
+    """
+
+    times: Array
+    errors: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,38 +98,19 @@ def curve_trajectories(
     experiment: Experiment, curve: Curve, progress: Callable[[int], None] = lambda done: None
 ) -> Trajectories:
     """Times and errors of every realisation of one curve."""
-    expected = paper_subposteriors(experiment.figure.n_workers, DIM).posterior_second_moment()
-    parts = _runs(experiment, curve, progress)
-    return Trajectories.concatenated(
-        [trajectories(runs, experiment, curve, expected) for runs in parts]
-    )
-
-
-def _runs(
-    experiment: Experiment, curve: Curve, progress: Callable[[int], None]
-) -> Iterator[list[Run]]:
-    figure, reading = experiment.figure, experiment.reading
-    scheme, redundancy = as_run(curve.scheme, figure.n_workers, curve.redundancy)
-    make = scheme_maker(
-        scheme,
-        figure.n_workers,
-        redundancy,
-        DIM,
-        experiment.cov_ridge,
-        experiment.precision_ridge,
-        figure.code,
-        seed=experiment.seed,
-    )
-    subposteriors = paper_subposteriors(figure.n_workers, DIM)
-    for start in range(0, experiment.realisations, _RUNS_AT_A_TIME):
-        runs = []
-        for realisation in range(start, min(start + _RUNS_AT_A_TIME, experiment.realisations)):
-            streams = Streams(experiment.seed, realisation)
-            cluster = virtual.Cluster(reading.latency(curve), subposteriors, streams)
-            coordinator = Coordinator(make(), reading.n_draws)
-            runs.append((coordinator.scheme, virtual.run(coordinator, cluster, reading.horizon)))
-            progress(realisation + 1)
-        yield runs
+    reading, seed = experiment.reading, experiment.seed
+    subposteriors = paper_subposteriors(experiment.figure.n_workers, DIM)
+    expected = subposteriors.posterior_second_moment()
+    setup = Setup(experiment.figure.n_workers, DIM, reading.n_draws, seed=seed)
+    options, latency = experiment.options(curve), reading.latency(curve)
+    paths = []
+    for z in range(experiment.realisations):
+        cluster = virtual.Cluster(latency, subposteriors, Streams(seed, z))
+        run = Realisation(options, setup, cluster, reading.horizon)
+        paths.append(run.trajectory(reading, curve, expected))
+        progress(z + 1)
+    times, errors = zip(*paths, strict=True)
+    return Trajectories(np.array(times), np.array(errors))
 
 
 def average(curve: Curve, paths: Trajectories) -> AveragedCurve:

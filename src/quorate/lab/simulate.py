@@ -13,20 +13,20 @@ from quorate.models.gaussian import GaussianSubposteriors, paper_subposteriors
 from quorate.numerics.streams import Streams
 from quorate.protocol.allocation import check_sizes
 from quorate.protocol.coordinator import Coordinator
-from quorate.protocol.scheme import Scheme
-from quorate.protocol.schemes import COV_RIDGE, as_run, scheme_maker
+from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
+from quorate.protocol.schemes import COV_RIDGE, as_published
 
 _MOST_BLOCKS = 10**8
 
 
 @dataclass(frozen=True)
 class SimulationSummary:
-    """What came of many simulated runs of one scheme.
+    """Results of many simulated runs of one scheme.
 
-    `median`, `p90` and `p99` are quantiles of the time to all the draws asked for; a run that
-    never gets there counts as infinity. `error` is the mean error of eq. (3) at the end of those
-    that do, None if none does. `wasted_share` is the share of the workers' draws that no global
-    draw uses, `floats_per_draw` what workers send for each global draw that was asked for.
+    `median`, `p90` and `p99` are quantiles of the time to all the draws asked for; a run that never
+    finishes counts as infinity. `error` is the mean error of eq. (3) at the end of the runs that
+    finish, None if none does. `wasted_share` is the share of the workers' draws that no global draw
+    uses. `floats_per_draw` is what workers send for each global draw that was asked for.
     """
 
     scheme: str
@@ -57,24 +57,24 @@ class _Outcome:
 
 
 def simulate(
-    scheme: str,
+    scheme: str | SchemeOptions,
     workers: int,
-    redundancy: int = 1,
+    redundancy: int | None = None,
     draws: int = 100,
     latency: LatencyModel | str = "pareto:0.1,1.2",
     *,
     subposteriors: GaussianSubposteriors | None = None,
-    code: str = "grouped",
+    code: str | None = None,
     per_draw: bool = False,
     realisations: int = 100,
     seed: int = 0,
-    cov_ridge: float = COV_RIDGE,
+    cov_ridge: float | None = None,
     precision_ridge: float | None = None,
     pairing: str | None = None,
     gap: int | None = None,
     copy_cost: float = 0.0,
-    precision: str = "estimated",
-    checked: bool = False,
+    precision: str | None = None,
+    checked: bool | None = None,
     progress: Progress = lambda done, total: None,
 ) -> SimulationSummary:
     """Run a scheme many times in virtual time.
@@ -82,97 +82,91 @@ def simulate(
     Parameters
     ----------
     scheme
-        `cmc`, `grouped`, `coded`, `adaptive` or `genie`.
+        Name of a scheme, run as in the paper's experiments: `cmc`, `grouped`, `coded`, `adaptive`,
+        `genie` or one of your own. Or an object such as `Coded(redundancy=3)`, run as it is.
     workers, redundancy
-        K and r. CMC has r = 1 always, and the genie r = K.
+        K and r. r is 1 unless given; it is always 1 for CMC, and K for the genie.
     draws
-        Global draws to get. A worker is asked for none beyond those.
+        Number of global draws to get. Workers are asked for none beyond those.
     latency
-        A model, or its short form as `quorate.engines.latency.parse_latency` reads it.
+        A latency model, or its short form as `quorate.engines.latency.parse_latency` reads it.
     subposteriors
         What workers draw from, the Gaussians of §VI by default.
-    code
-        The gradient code of `coded`: `grouped`, `reed-solomon` or `cyclic`.
     per_draw
-        Whether every draw takes a time of its own; by default a batch of r draws takes r times one
+        Whether every draw takes a time of its own. By default a batch of r draws takes r times one
         computing time, as in §II.
     realisations, seed
-        How many runs, and what their randomness is keyed by.
-    cov_ridge, precision_ridge, pairing, gap, precision, checked
-        See `quorate.protocol.schemes.scheme_maker`.
+        Number of runs, and the key of their randomness.
+    code, cov_ridge, precision_ridge, pairing, gap, precision, checked
+        Options of a scheme that is given by name; see `quorate.protocol.schemes`. The paper gives
+        no ridge; the default is that of its authors' scripts, 10.
     copy_cost
-        Time to copy a shard to a spare slot, which workers have where `gap` is given.
+        Time to copy a shard to a spare slot, which workers have if `gap` is given.
     progress
         Called after every run with the number of runs done, and of all.
     """
-    require(realisations >= 1, "realisations", realisations, "ask for at least one")
-    require(seed >= 0, "seed", seed, "a seed is 0 or more")
-    check_sizes(workers, redundancy)
+    require(realisations >= 1, f"realisations must be at least 1, not {realisations}.")
+    require(seed >= 0, f"seed must be 0 or more, not {seed}.")
     require(
         workers * draws <= _MOST_BLOCKS,
-        "workers x draws",
-        workers * draws,
-        f"a run of more than {_MOST_BLOCKS:.0e} blocks takes hours: use fewer",
+        f"A run of {workers} x {draws} blocks takes hours. Use fewer workers or draws.",
     )
     model = parse_latency(latency) if isinstance(latency, str) else latency
+    usual = {"cov_ridge": COV_RIDGE, "redundancy": 1}
+    given = {
+        "redundancy": redundancy,
+        "code": code,
+        "cov_ridge": cov_ridge,
+        "precision_ridge": precision_ridge,
+        "pairing": pairing,
+        "gap": gap,
+        "precision": precision,
+        "checked": checked,
+    }
+    options = as_published(scheme, usual, given)
+    check_sizes(workers, options.shards_per_worker(workers) if redundancy is None else redundancy)
     subposteriors = subposteriors or paper_subposteriors(workers)
     require(
         subposteriors.n_shards == workers,
-        "number of subposteriors",
-        subposteriors.n_shards,
-        f"there must be one for each of the {workers} workers",
+        f"There are {subposteriors.n_shards} subposteriors for {workers} workers. Give one for "
+        "each.",
     )
-    run_as, held = as_run(scheme, workers, redundancy)
-    make = scheme_maker(
-        run_as,
-        workers,
-        held,
-        subposteriors.dim,
-        cov_ridge,
-        precision_ridge,
-        code,
-        pairing=pairing,
-        gap=gap,
-        seed=seed,
-        precision=precision,
-        checked=checked,
-        last=draws,
-    )
+    setup = Setup(workers, subposteriors.dim, draws, seed=seed)
     outcomes = []
     for realisation in range(realisations):
         streams = Streams(seed, realisation)
         cluster = virtual.Cluster(model, subposteriors, streams, per_draw, copy_cost)
-        outcomes.append(_run(make(), draws, cluster))
+        outcomes.append(_run(options.start(setup), draws, cluster))
         progress(realisation + 1, realisations)
-    return _summary(scheme, workers, held, draws, outcomes)
+    return _summary(options, workers, draws, outcomes)
 
 
 def _run(scheme: Scheme, draws: int, cluster: virtual.Cluster) -> _Outcome:
     coordinator = Coordinator(scheme, draws)
     timeline = virtual.run(coordinator, cluster)
-    counts = scheme.draw_counts()
+    counts = scheme.received.draw_counts()
+    lost = frozenset(coordinator.lost)
     if not timeline.finished:
-        return _Outcome(np.inf, np.nan, *counts, frozenset(coordinator.lost), coordinator.n_floats)
+        return _Outcome(np.inf, np.nan, *counts, lost, coordinator.n_floats)
     expected = cluster.subposteriors.posterior_second_moment()
-    error = float(relative_error(second_moment(scheme.global_draws()), expected))
-    time, lost = timeline.release_times[-1], frozenset(coordinator.lost)
-    return _Outcome(time, error, *counts, lost, coordinator.n_floats)
+    error = float(relative_error(second_moment(scheme.received.global_draws()), expected))
+    return _Outcome(timeline.release_times[-1], error, *counts, lost, coordinator.n_floats)
 
 
 def _summary(
-    scheme: str, workers: int, redundancy: int, draws: int, outcomes: list[_Outcome]
+    options: SchemeOptions, workers: int, draws: int, outcomes: list[_Outcome]
 ) -> SimulationSummary:
     received = sum(outcome.received for outcome in outcomes)
     if not received and outcomes[0].lost:
-        raise UnreachableError(scheme, draws, outcomes[0].lost)
+        raise UnreachableError(options.name, draws, outcomes[0].lost)
     times = np.array([outcome.time for outcome in outcomes])
     finished = np.isfinite(times)
     errors = [outcome.error for outcome in outcomes if outcome.time < np.inf]
     median, p90, p99 = (_quantile(times, share) for share in (0.5, 0.9, 0.99))
     return SimulationSummary(
-        scheme=scheme,
+        scheme=options.name,
         workers=workers,
-        redundancy=redundancy,
+        redundancy=options.shards_per_worker(workers),
         draws=draws,
         median=median,
         p90=p90,

@@ -12,7 +12,8 @@ from functools import partial
 from quorate.engines.latency import Pareto
 from quorate.errors import require
 from quorate.numerics.linalg import check_ridge
-from quorate.protocol.schemes import COV_RIDGE, GENIE, SCHEMES
+from quorate.protocol.scheme import SchemeOptions
+from quorate.protocol.schemes import COV_RIDGE, LIMITS, SCHEMES, as_published
 
 # Constants of §VI
 MEAN_PER_SHARD = 0.1  # η
@@ -38,8 +39,18 @@ class Curve:
 
     @property
     def label(self) -> str:
-        """As in the paper."""
-        return {"cmc": "CMC", "grouped": "G-CMC", "coded": "C-CMC"}.get(self.scheme, self.scheme)
+        """As figures call the scheme."""
+        return SCHEMES[self.scheme].label
+
+    @property
+    def colour(self) -> str:
+        """In which figures draw it."""
+        return SCHEMES[self.scheme].colour
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether it only shows what cannot be beaten."""
+        return self.scheme in LIMITS
 
 
 @dataclass(frozen=True)
@@ -57,14 +68,21 @@ class Figure:
     code: str = "reed-solomon"
 
     def of_schemes(self, schemes: Collection[str]) -> "Figure":
-        """With the curves of these schemes only; ours are put in at the paper's redundancies."""
-        redundancies = sorted({curve.redundancy for curve in self.curves} - {1})
-        known = [
-            *self.curves,
-            *(Curve("adaptive", redundancy) for redundancy in redundancies),
-            Curve(GENIE, self.n_workers),
-        ]
-        return replace(self, curves=tuple(curve for curve in known if curve.scheme in schemes))
+        """The figure with the curves of these schemes only, in order.
+
+        A scheme that the paper does not have is drawn at the paper's redundancies, as far as they
+        make a difference to it.
+        """
+        return replace(
+            self, curves=tuple(curve for scheme in schemes for curve in self._curves_of(scheme))
+        )
+
+    def _curves_of(self, scheme: str) -> list[Curve]:
+        in_paper = [curve for curve in self.curves if curve.scheme == scheme]
+        redundancies = {curve.redundancy for curve in self.curves} - {1}
+        options = [as_published(scheme, {}, {"redundancy": r}) for r in redundancies]
+        held = sorted({each.shards_per_worker(self.n_workers) for each in options})
+        return in_paper or [Curve(scheme, redundancy) for redundancy in held]
 
 
 @dataclass(frozen=True)
@@ -125,7 +143,6 @@ FIGURES = {
     ),
 }
 
-ALL_SCHEMES = (*SCHEMES, GENIE)
 BEYOND = "beyond"  # Fig. 3 and Fig. 4 side by side, with our scheme and the genie
 BEYOND_RIDGE = 0.3  # on Ĉ: over all times the best for G-CMC of those tried
 
@@ -156,10 +173,21 @@ class Experiment:
     precision_ridge: float
 
     def __post_init__(self) -> None:
-        require(self.realisations >= 1, "realisations", self.realisations, "ask for at least one")
-        require(self.seed >= 0, "seed", self.seed, "a seed is 0 or more")
+        require(
+            self.realisations >= 1, f"realisations must be at least 1, not {self.realisations}."
+        )
+        require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}.")
         check_ridge("cov_ridge", self.cov_ridge)
         check_ridge("precision_ridge", self.precision_ridge)
+
+    def options(self, curve: Curve) -> SchemeOptions:
+        """How the scheme of a curve is run."""
+        usual = {
+            "cov_ridge": self.cov_ridge,
+            "precision_ridge": self.precision_ridge,
+            "code": self.figure.code,
+        }
+        return as_published(curve.scheme, usual, {"redundancy": curve.redundancy})
 
 
 def experiment(
@@ -176,15 +204,13 @@ def experiment(
 
     Its curves are those of `schemes`, where some are given, and else those of the paper.
     """
-    require(figure in FIGURES, "figure", figure, f"choose one of {', '.join(FIGURES)}")
-    require(reading in READINGS, "reading", reading, f"choose one of {', '.join(READINGS)}")
-    for scheme in schemes:
-        require(scheme in ALL_SCHEMES, "scheme", scheme, f"choose one of {', '.join(ALL_SCHEMES)}")
+    require(figure in FIGURES, f"No figure {figure!r}. Choose {' or '.join(FIGURES)}.")
+    require(reading in READINGS, f"No reading {reading!r}. Choose {' or '.join(READINGS)}.")
+    others = set(schemes) - {curve.scheme for curve in FIGURES[figure].curves}
     require(
-        reading == "text" or not {"adaptive", GENIE} & set(schemes),
-        "reading",
-        reading,
-        "the authors' scripts know only the schemes of the paper: use text",
+        reading == "text" or not others,
+        f"The authors' scripts do not know the scheme {', '.join(sorted(others))}. "
+        "Use the reading text.",
     )
     spec = FIGURES[figure].of_schemes(schemes) if schemes else FIGURES[figure]
     ridge_on_sum = spec.precision_ridge if precision_ridge is None else precision_ridge
@@ -199,8 +225,8 @@ def beyond(
     C-CMC keeps the ridges of the scripts: its Ĉ are another matter, and of those that were tried
     these are the ones that do not shrink all draws towards zero.
     """
-    on_server = [scheme for scheme in ALL_SCHEMES if scheme != "coded"]
     of_paper = partial(experiment, realisations=realisations, seed=seed)
+    on_server = ("cmc", "grouped", "adaptive", "genie")
     return [
         [
             of_paper(figure, schemes=on_server, cov_ridge=cov_ridge),

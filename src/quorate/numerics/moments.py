@@ -83,5 +83,6 @@ def running_covariances(draws: Array, before: Moments | None = None) -> tuple[Ar
     outer[..., 0, :, :] += before.scatter
     scatter = np.cumsum(outer, axis=-3, out=outer)
     mean = before.mean + sums[..., -1, :] / counts[-1]
-    after = Moments(int(counts[-1]), mean, scatter[..., -1, :, :])
-    return scatter / counts[:, None, None], after
+    after = Moments(int(counts[-1]), mean, scatter[..., -1, :, :].copy())
+    scatter /= counts[:, None, None]
+    return scatter, after

@@ -10,14 +10,12 @@ from typing import Generic, TypeVar
 from quorate.errors import require
 from quorate.protocol.messages import (
     Answer,
-    Block,
     Command,
     Evaluate,
     Event,
     Release,
     Stop,
     Task,
-    Values,
     WorkerJoined,
     WorkerLost,
 )
@@ -61,7 +59,7 @@ class Coordinator(Generic[S]):
 
     def handle(self, event: Event) -> list[Command]:
         """Take one event in; return what is to be done. Never blocks, never looks at a clock."""
-        if isinstance(event, Block | Values):
+        if isinstance(event, Answer):
             return self._received(event)
         if isinstance(event, WorkerJoined):
             return self._joined(event.worker)
@@ -83,16 +81,12 @@ class Coordinator(Generic[S]):
         self._idle.clear()
 
     def _received(self, answer: Answer) -> list[Command]:
-        released: list[Command] = []
         self.n_floats += answer.n_floats
         n_global = self.scheme.receive(answer)
-        if n_global > self.n_global:
-            released = self._released(n_global)
-            if self.is_done:
-                return released
-        if not answer.ends_task:
-            return released  # the worker has more to do
-        return [*released, *self._tasks(answer.task.worker, 1)]
+        commands = self._released(n_global) if n_global > self.n_global else []
+        if answer.ends_task and not self.is_done:
+            commands += self._tasks(answer.task.worker, 1)
+        return commands
 
     def _released(self, n_global: int) -> list[Command]:
         self.n_global = n_global

@@ -27,7 +27,7 @@ from quorate.protocol.messages import Arrays
 from quorate.protocol.scheme import DrawCounts, Looks
 
 WEIGHTS = ("draws", "shrunk")
-_MOMENTS_AT_ONCE = 32  # of one run, whose global draws are computed together
+_MATRICES_AT_ONCE = 640  # covariances of shards at several moments, to stay in cache
 
 
 # How the paper merges: draws paired in order of arrival, weights from draws alone.
@@ -113,6 +113,7 @@ class Ledger:
         self._chains: list[list[int]] = [[] for _ in cells]
         self._fits: dict[int, Fit] = {}  # by shard
         self._cell_of_block: list[int] = []
+        self._size_of_block: list[int] = []
         self._n_furthest_behind = len(cells)
 
     def add(self, cell: int, payload: Array, chain: int = 0, extras: Arrays | None = None) -> int:
@@ -123,6 +124,7 @@ class Ledger:
         self._payloads[cell].append(payload)
         self._chains[cell].append(chain)
         self._cell_of_block.append(cell)
+        self._size_of_block.append(len(payload))
         if extras:
             self._fits |= fits_among(extras, self.cells[cell])
         before = self.n_received[cell]
@@ -235,20 +237,18 @@ class Ledger:
         """
         if self.merging.weights != "draws" or self._left_out:
             return None
-        n_batches = np.zeros((len(blocks), len(self.cells)), dtype=np.int64)
-        of_cell = np.array(self._cell_of_block)
-        for cell, payloads in enumerate(self._payloads):
-            n_batches[:, cell] = blocks[:, of_cell == cell] @ [len(payload) for payload in payloads]
+        n_batches = draws_seen(blocks, self._cell_of_block, self._size_of_block, len(self.cells))
         sizes = [len(cell) for cell in self.cells]
-        draws = np.zeros((max(self.n_received), sum(sizes), self._dim))
+        n_most = int(n_batches.max(initial=0))
+        draws = np.zeros((n_most, sum(sizes), self._dim))
         for cell, shards in enumerate(self.cells):
-            draws[: self.n_received[cell], list(shards)] = self.batches(cell)
+            batches = self.batches(cell)[:n_most]
+            draws[: len(batches), shards[0] : shards[-1] + 1] = batches
         return consensus_looks(draws, n_batches, sizes, self.merging)
 
     @property
     def _dim(self) -> int:
-        shapes = [payload.shape for payloads in self._payloads for payload in payloads]
-        return int(shapes[0][-1]) if shapes else 0
+        return next((payloads[0].shape[-1] for payloads in self._payloads if payloads), 0)
 
     @property
     def n_offered(self) -> int:
@@ -262,6 +262,27 @@ class Ledger:
         if self.merging.every_draw:
             return DrawCounts(received, received if self.n_complete else 0)
         return DrawCounts(received, self.n_complete * sum(sizes[cell] for cell in self.included))
+
+
+def draws_seen(
+    blocks: NDArray[np.bool_], senders: Sequence[int], sizes: Sequence[int], n_senders: int
+) -> IntArray:
+    """How many draws of each sender count at each moment, shape (n_moments, n_senders).
+
+    Block i, of `sizes[i]` draws, is from `senders[i]`. Of the blocks of one sender the first ones
+    count: `blocks` is as in `quorate.protocol.scheme.Received.looks`.
+    """
+    sent_by = np.asarray(senders, dtype=np.int64)
+    order = np.argsort(sent_by, kind="stable")
+    n_blocks = np.bincount(sent_by, minlength=n_senders)
+    starts = np.cumsum(n_blocks) - n_blocks
+    sorted_blocks = np.zeros((len(blocks), len(order) + 1), dtype=bool)  # one that never counts
+    sorted_blocks[:, :-1] = blocks[:, order]
+    counts = np.add.reduceat(sorted_blocks, starts, axis=1, dtype=np.int64)
+    n_seen = np.where(n_blocks, counts, 0)  # of no blocks `reduceat` makes the next one
+    totals = np.zeros(len(order) + 1, dtype=np.int64)
+    np.cumsum(np.asarray(sizes)[order], out=totals[1:])
+    return np.asarray(totals[starts + n_seen] - totals[starts])
 
 
 def consensus_looks(
@@ -284,8 +305,9 @@ def consensus_looks(
     counts = np.where(n_complete, n_paired(n_batches), 0) if merging.every_draw else n_complete
     seen = np.zeros((len(counts), int(counts.max(initial=0)), draws.shape[-1]))
     begun = np.flatnonzero(counts)
-    for first in range(0, len(begun), _MOMENTS_AT_ONCE):
-        some = begun[first : first + _MOMENTS_AT_ONCE]
+    at_once = max(1, _MATRICES_AT_ONCE // draws.shape[1])
+    for first in range(0, len(begun), at_once):
+        some = begun[first : first + at_once]
         weights = consensus_weights(add_ridge(covs[shards, n_known[some] - 1], merging.cov_ridge))
         if merging.every_draw:
             which = every_draw(n_batches[some], Streams(merging.seed))

@@ -15,6 +15,7 @@ from quorate._types import Array, CodedArray
 
 Arrays = Mapping[str, NDArray[Any]]
 NOTHING: Arrays = MappingProxyType({})
+_FLOAT = 8  # bytes; a complex number is two of them
 
 # ---------------------------------------------------------------- commands
 
@@ -124,18 +125,16 @@ class Block(NamedTuple):
     @property
     def n_floats(self) -> int:
         """Numbers that its scheme sends; states are not counted, which only restarts need."""
-        n = _n_floats(self.payload)
-        return n + sum(map(_n_floats, self.extras.values())) if self.extras else n
+        n_bytes = self.payload.nbytes
+        if self.extras:
+            n_bytes += sum(array.nbytes for array in self.extras.values())
+        return n_bytes // _FLOAT
 
     @property
     def ends_task(self) -> bool:
         """Whether it is the last block of its task."""
         task = self.task
         return self.first_draw + len(self.payload) >= task.first_draw + task.n_draws
-
-
-def _n_floats(array: NDArray[Any]) -> int:
-    return array.size * 2 if array.dtype.kind == "c" else array.size
 
 
 class Values(NamedTuple):

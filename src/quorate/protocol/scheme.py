@@ -32,13 +32,16 @@ class Processed(NamedTuple):
 
     def part(self, shards: slice | list[int], first: int, end: int) -> "Processed":
         """Of some shards, the draws `first` to `end` - 1, where 0 is the first there is."""
-        by_draw = {name: array[shards][:, first:end] for name, array in self.by_draw.items()}
+        vectors = self.vectors[shards, first:end]
+        if not self.by_draw and not self.once:
+            return Processed(vectors)
+        by_draw = {name: array[shards, first:end] for name, array in self.by_draw.items()}
         once = {
             draw: {name: array[shards] for name, array in arrays.items()}
             for draw, arrays in self.once.items()
             if first <= draw < end
         }
-        return Processed(self.vectors[shards][:, first:end], by_draw, once)
+        return Processed(vectors, by_draw, once)
 
     def followed_by(self, later: "Processed") -> "Processed":
         """These draws and those that come after them."""

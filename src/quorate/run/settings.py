@@ -37,14 +37,14 @@ class Settings:
     workers
         Number of workers K, and of shards. There may be more workers than cores.
     redundancy
-        Number of shards r that each worker holds: 2 by default, 1 for one worker or for cmc.
+        Number of shards r that each worker holds: 2 by default, but 1 for one worker or for cmc.
     scheme
-        Name of a scheme, or an object such as `Coded(redundancy=3, code="reed-solomon")`.
+        Name of the scheme. In Python also an object such as `Coded(redundancy=3)`.
     engine
-        Where workers live: process, ray, or an object such as `Processes(4)` or `Ray("auto")`.
+        Where workers live: process or ray. In Python also an object such as `Processes(4)`.
     sampler
-        How a worker draws: a name, an object such as `EllipseSampler(thin=2)`, or a function of
-        your own that yields draws.
+        Name of the sampler that workers draw with. In Python also an object such as
+        `EllipseSampler(thin=2)`, or a function of your own that yields draws.
     draws
         Number of global draws to get.
     seed
@@ -64,8 +64,9 @@ class Settings:
     every
         Seconds between two reports of progress, or two results of a stream.
     check
-        Whether to check the draws against the posterior at the end, for `Result.verdict`. This
-        takes at most a quarter of the time of the run, or ten seconds if that is more.
+        Whether to check the draws against the posterior at the end. The verdict is in
+        `Result.verdict`. A check takes at most a quarter of the time of the run, or ten seconds if
+        that is more.
     """
 
     workers: int = 8

@@ -25,7 +25,7 @@ for every group of the first.
 import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd
 
 import numpy as np
@@ -287,6 +287,7 @@ def _generator(encoding: CodedArray, redundancy: int) -> Array:
 CODES = {"grouped": grouped, "reed-solomon": reed_solomon, "cyclic": cyclic}
 
 
+@lru_cache(maxsize=16)
 def make_code(name: str, n_workers: int, redundancy: int) -> GradientCode:
     """A code by its name."""
     require(name in CODES, f"No code is named {name!r}. Choose one of {', '.join(CODES)}.")

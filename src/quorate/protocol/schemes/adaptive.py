@@ -160,7 +160,8 @@ class Adaptive:
     redundancy
         r, by default 2, or 1 for one worker.
     gap
-        Gives every worker a spare slot, used from so many draws behind; see `AdaptiveCMC`.
+        Give every worker a spare slot, for shards more than so many draws behind. See
+        `AdaptiveCMC`.
     pairing, weights, cov_ridge
         As for `quorate.protocol.schemes.cmc.CMC`.
     """

@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from quorate._types import Array, CodedArray
 from quorate.merging.fit import Fit, as_arrays
 from quorate.protocol.allocation import one_to_one
@@ -31,7 +29,7 @@ class SendDraws:
         return Processed(draws, once={0: state} if state else {}), NOTHING
 
     def encode(self, worker: int, processed: Processed) -> tuple[CodedArray, Arrays]:
-        return np.swapaxes(processed.vectors, 0, 1), processed.once.get(0, NOTHING)
+        return processed.vectors.swapaxes(0, 1), processed.once.get(0, NOTHING)
 
     def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
         return [(n_shards, dim)]
@@ -80,9 +78,13 @@ class CMC:
 
     Parameters
     ----------
-    pairing, weights, cov_ridge
-        How draws become global draws; see `quorate.protocol.ledger.Merging`. Weights are shrunk
-        towards the fits of warm-up unless there is a ridge.
+    pairing
+        How draws of shards make global draws: paper, in order of arrival, or all, using each draw.
+    weights
+        Source of the weights: draws, or shrunk towards the fits of warm-up. The default is shrunk
+        unless there is a ridge.
+    cov_ridge
+        Ridge σ² on every covariance estimate, with weights from draws.
     """
 
     pairing: str = "all"

@@ -21,7 +21,7 @@ from quorate.numerics.moments import Moments, running_covariances
 from quorate.protocol.allocation import allocation_of, shards_each
 from quorate.protocol.coding.code import GradientCode, make_code
 from quorate.protocol.coding.sums import DecodedSums
-from quorate.protocol.ledger import WEIGHTS
+from quorate.protocol.ledger import WEIGHTS, draws_seen
 from quorate.protocol.messages import NOTHING, Arrays, Block, Task
 from quorate.protocol.scheme import NOBODY, DrawCounts, Looks, Processed, Scheme, Setup
 from quorate.protocol.schemes.exact_sums import ExactCodedCMC
@@ -110,7 +110,7 @@ class CodedCMC:
         self.allocation = allocation_of(code.held.tolist())
         self.worker_side = SendCoded(code, cov_ridge)
         self.n_complete = 0
-        self._n_answers_received = self._n_answers_used = 0
+        self._n_answers_used = 0
         self._worker_of_block: list[int] = []
         self._n_answers_of_block: list[int] = []
         self._answers: list[_Answers] = []  # to each draw, until it can be decoded
@@ -140,8 +140,8 @@ class CodedCMC:
 
         Workers answer draws in order, so draws become decodable in order.
         """
-        worker, first, n_draws = block.task.worker, block.first_draw, len(block.payload)
-        self._n_answers_received += n_draws
+        worker, payload, first = block.task.worker, block.payload, block.first_draw
+        n_draws = len(payload)
         self._worker_of_block.append(worker)
         self._n_answers_of_block.append(n_draws)
         self._batches.n_received[worker] += n_draws
@@ -152,7 +152,8 @@ class CodedCMC:
             if draw == len(self._answers):
                 self._answers.append(_Answers(self._needed))
             answers = self._answers[draw]
-            answers.add(worker, cell, block.payload[draw - first : draw - first + 1])
+            row = payload if n_draws == 1 else payload[draw - first : draw - first + 1]
+            answers.add(worker, cell, row)
             if not answers.n_cells_missing and self.code.decodable(answers.workers):
                 self.n_complete = draw + 1
         return self.n_complete
@@ -189,9 +190,8 @@ class CodedCMC:
 
     def looks(self, blocks: NDArray[np.bool_]) -> Looks:
         """A draw never changes after its release, so the last look shows all earlier ones."""
-        is_from = np.array(self._worker_of_block)[:, None] == np.arange(self.code.n_workers)
-        sizes = np.array(self._n_answers_of_block)[:, None]
-        n_answers = blocks @ (is_from * sizes)  # of each worker, (n_moments, K)
+        sizes = self._n_answers_of_block
+        n_answers = draws_seen(blocks, self._worker_of_block, sizes, self.code.n_workers)
         counts = -self.code.when_decodable(-n_answers.astype(float))
         draws = self.global_draws()
         is_there = np.arange(len(draws)) < counts[:, None]
@@ -212,8 +212,8 @@ class CodedCMC:
     def draw_counts(self) -> DrawCounts:
         """A draw is used if its worker's answer has a part in a decoded sum."""
         self.precision_weighted_sums()
-        n_shards = self.code.redundancy
-        return DrawCounts(self._n_answers_received * n_shards, self._n_answers_used * n_shards)
+        n_shards, n_answers = self.code.redundancy, sum(self._n_answers_of_block)
+        return DrawCounts(n_answers * n_shards, self._n_answers_used * n_shards)
 
 
 @dataclass(frozen=True)
@@ -225,16 +225,16 @@ class Coded:
     redundancy
         r, by default 2, or 1 for one worker.
     code
-        One of `quorate.protocol.coding.code.CODES`.
+        Gradient code: grouped, reed-solomon or cyclic.
     precision
-        "exact" to decode the sum of precisions too, see `quorate.protocol.schemes.exact_sums`;
-        "estimated" to estimate it from decoded sums, as in the paper.
+        Whether the sum of precisions is exact, decoded like the draws, or estimated from decoded
+        sums as in the paper. See `quorate.protocol.schemes.exact_sums`.
     checked
-        Whether to compare the holders of a shard; the default with exact precision.
+        Whether to compare the answers of the holders of a shard. The default with exact precision.
     weights, cov_ridge
         As for `quorate.protocol.schemes.cmc.CMC`. Estimated precisions need a ridge.
     precision_ridge
-        σ² on D̂ of estimated precisions. By default K / `cov_ridge`, right for the first draw.
+        Ridge σ² on D̂ of estimated precisions. By default K / `cov_ridge`, right for the first draw.
     floor
         Draws of every shard before the first release, with exact precision.
     """
