@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 from click import MissingParameter
+from click.exceptions import Exit
 from markdown_it import MarkdownIt
 
 from quorate.cli import main
@@ -156,9 +157,9 @@ def read(block: Block) -> None:
 
 
 def parse(line: str) -> None:
-    """Let the command line parse what follows `quorate`; arguments may be missing."""
+    """Let the command line parse what follows `quorate`; arguments may be missing, or be --help."""
     words = shlex.split(line, comments=True)
     if "quorate" in words:
         name, *arguments = words[words.index("quorate") + 1 :]
-        with suppress(MissingParameter):
+        with suppress(MissingParameter, Exit):
             main.commands[name].make_context(name, arguments)
