@@ -21,13 +21,13 @@ html_sidebars = {"**": []}  # pages have no pages below them
 
 
 def inline_math(page, node):
-    """MathML, which browsers show without scripts."""
+    """Write an inline formula as MathML, which browsers show without scripts."""
     page.body.append(convert(node.astext()))
     raise nodes.SkipNode
 
 
 def displayed_math(page, node):
-    """The same on a line of its own, with its number if it has one."""
+    """Write a formula on a line of its own as MathML, with its number if it has one."""
     number = f"<span>({node['number']})</span>" if node["number"] else ""
     formula = f'<div style="margin: auto">{convert(node.astext(), display="block")}</div>'
     style = "display: flex; align-items: center; overflow: auto hidden; padding: 0.5em 0"
@@ -36,5 +36,5 @@ def displayed_math(page, node):
 
 
 def setup(app):
-    """Formulas are turned into MathML when pages are built."""
+    """Turn formulas into MathML when pages are built."""
     app.add_html_math_renderer("mathml", (inline_math, None), (displayed_math, None))

@@ -1,7 +1,7 @@
-"""What each rule makes of a skewed, a banana-shaped and a two-mode posterior.
+"""Combination rules on a skewed, a banana-shaped and a two-mode posterior.
 
-`python docs/figures/choosing.py` draws the pictures of docs/choosing.md, and the tables of their
-numbers, in a minute. Posteriors are known on a grid; subposteriors are drawn independently.
+`python docs/figures/choosing.py` draws the pictures of docs/choosing.md and writes its tables, in
+about a minute. Posteriors are computed on a grid; draws of subposteriors are independent.
 """
 
 import warnings
@@ -35,11 +35,11 @@ class Case:
     axes
         The grid, one array for each coordinate.
     log_prior, log_likelihood
-        Of points (..., d); the likelihood of one row.
+        Functions of points (..., d); the likelihood is that of one row.
     rows
-        Equally many for each shard.
+        The data; every shard gets equally many.
     limits
-        What the pictures show, for each coordinate.
+        Range of each coordinate in the pictures.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Case:
         return np.asarray(masses / masses.sum())
 
     def posterior(self) -> Array:
-        """That of all rows."""
+        """Probabilities of the grid's cells under the posterior of all rows."""
         return self.masses(self.rows, 1.0)
 
     def draws(self, masses: Array, rng: np.random.Generator) -> Array:
@@ -110,7 +110,7 @@ TWO_MODES = Case(
 
 
 def main() -> None:
-    """Write pictures and table."""
+    """Write pictures and tables."""
     FOLDER.mkdir(exist_ok=True)
     table = ["| posterior | draws | distance | mean, off by | sd, times |", "|---|---|--:|--:|--:|"]
     for case in (SKEWED, BANANA, TWO_MODES):
@@ -128,7 +128,7 @@ def main() -> None:
 
 
 def put(name: str, table: list[str]) -> None:
-    """Put a table into the page, between the two comments of its name."""
+    """Replace the table between the two comments with this name in the page."""
     begin, end = f"<!-- {name}: written by docs/figures/choosing.py -->", f"<!-- end of {name} -->"
     before, _, rest = PAGE.read_text().partition(begin)
     after = rest.partition(end)[2]
@@ -136,7 +136,7 @@ def put(name: str, table: list[str]) -> None:
 
 
 def price_of_dimensions() -> list[str]:
-    """A table of the error that noise makes on Gaussians, where no rule has any other."""
+    """A table of errors on Gaussians, where noise is the only error of every rule."""
     heads = " | ".join(f"d = {dim}" for dim in DIMENSIONS)
     table = [f"| rule | {heads} |", "|---|" + "--:|" * len(DIMENSIONS)]
     for rule in RULES:
@@ -167,7 +167,7 @@ def noise(rule: str, dim: int) -> float:
 
 
 def line(case: Case, name: str, draws: Array) -> str:
-    """A line of the table: total variation over 30 bins, 15 x 15 in two dimensions; moments."""
+    """A line of the table: total variation and errors of moments."""
     masses = case.posterior()
     others = [tuple(set(range(masses.ndim)) - {j}) for j in range(masses.ndim)]
     exact = [masses.sum(axis=axes) for axes in others]
@@ -181,7 +181,7 @@ def line(case: Case, name: str, draws: Array) -> str:
 
 
 def distance(case: Case, draws: Array) -> float:
-    """Total variation between the posterior and the draws, over bins of the picture."""
+    """Total variation between posterior and draws over bins of the picture: 30, or 15 x 15."""
     n_bins = 30 if len(case.axes) == 1 else 15
     edges = [np.linspace(*limits, n_bins + 1) for limits in case.limits]
     points = np.stack(np.meshgrid(*case.axes, indexing="ij"), axis=-1).reshape(-1, len(edges))
@@ -192,7 +192,7 @@ def distance(case: Case, draws: Array) -> float:
 
 
 def picture(case: Case, shards: list[Array], found: dict[str, Array]) -> Figure:
-    """Subposteriors, and what each rule makes of them, against the posterior."""
+    """Subposteriors, and the result of each rule, against the posterior."""
     figure = Figure(figsize=(9, 4.6), layout="constrained")
     panels = figure.subplots(2, 3, sharex=True, sharey=True).ravel()
     draw = draw_line if len(case.axes) == 1 else draw_plane

@@ -1,4 +1,4 @@
-"""327,346 flights, 31 coefficients: all schemes draw from one posterior, which is trusted."""
+"""327,346 flights, 31 coefficients: all schemes draw from one posterior, with a good verdict."""
 
 import os
 import signal
@@ -14,6 +14,7 @@ from helpers.assertions import FALSE_FAIL_RATE
 from quorate.journal import JournalReader
 from quorate.models import logistic
 from quorate.models.formula import design
+from quorate.numerics.named_arrays import part
 
 WEIGHTS = 0.1  # sds by which noise in estimated weights may move a mean
 OPTIONS = {"workers": 4, "redundancy": 2, "draws": 1500, "sampler": "ellipse"}
@@ -43,7 +44,7 @@ def of_cmc(flights, tmp_path_factory, seed):
 
 
 class Killer:
-    """kill -9 of some workers, as soon as there are draws."""
+    """Kills some workers with SIGKILL as soon as there are draws."""
 
     def __init__(self, victims):
         self.victims = victims
@@ -64,7 +65,7 @@ def test_the_merge_is_trusted(of_cmc):
 def test_every_scheme_draws_from_the_same_posterior_though_workers_are_killed(
     scheme, flights, of_cmc, tmp_path, seed
 ):
-    """Rows are cut alike: of a rare carrier consensus makes what its rows in each shard say."""
+    """All runs cut the rows the same way, so rare carriers do not make them differ."""
     run, killer = tmp_path / "run", Killer(VICTIMS[scheme])
     result = quorate.sample(
         *flights, scheme=scheme, seed=seed, run_dir=run, check=False, progress=killer, **OPTIONS
@@ -90,14 +91,14 @@ def agrees(row, other):
 
 
 def draws_are_those_of(of_cmc, run):
-    """What coded workers drew, kept in their states, is bit for bit what CMC's did."""
+    """The states of coded workers hold the same draws as CMC's workers, bit for bit."""
     with JournalReader(run) as reader:
         list(reader.records())
         states = [(key, state) for key, state in reader.states() if state is not None]
     assert states
     for key, state in states:
-        parts = {int(n.split("@")[1]): a for n, a in state.items() if n.startswith("side/draws@")}
-        drawn = np.concatenate([parts[first] for first in sorted(parts)], axis=1)
+        segments = part(state, "side", "draws")
+        drawn = np.concatenate([segments[first] for first in sorted(segments, key=int)], axis=1)
         for shard, draws in zip(key.shards, drawn, strict=True):
             n = min(len(draws), 1500)
             np.testing.assert_array_equal(draws[:n], of_cmc.shard_draws[shard][:n])

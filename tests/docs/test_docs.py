@@ -1,4 +1,4 @@
-"""Every code block of README.md, CONTRIBUTING.md and docs/*.md runs, or says why it does not."""
+"""Every code block of the READMEs, CONTRIBUTING.md and docs/*.md runs, or says why it does not."""
 
 import os
 import sys
@@ -12,12 +12,13 @@ import quorate
 from helpers.doc_pages import run_page
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PATTERNS = ("README.md", "CONTRIBUTING.md", "docs/*.md", "examples/*/README.md")
+PAGES = sorted(str(page.relative_to(ROOT)) for each in PATTERNS for page in ROOT.glob(each))
 
 
 @pytest.fixture(autouse=True)
 def _a_fresh_folder(tmp_path, monkeypatch):
-    """To run in; `quorate` is the one under test."""
+    """A folder to run a page in, where `quorate` is the one under test."""
     folder = tmp_path / "reader"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -25,14 +26,14 @@ def _a_fresh_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(quorate.__file__).parents[1]))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES)
 def test_blocks_of_a_page(page):
-    run_page(page)
+    run_page(ROOT / page)
 
 
 @pytest.fixture
 def write(tmp_path):
-    """A page of these parts."""
+    """Writes a page from its parts."""
 
     def written(*parts):
         page = tmp_path / "page.md"

@@ -13,7 +13,7 @@ ROWS = re.findall(
 
 
 def find(path):
-    """The object with a dotted path below `quorate`, the module being as long as it can be."""
+    """The object with a dotted path below `quorate`, in the longest module that can be imported."""
     parts = ["quorate", *path.split(".")]
     for cut in range(len(parts), 0, -1):
         try:

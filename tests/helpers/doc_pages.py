@@ -1,8 +1,8 @@
-"""A page of the docs as one script: its fenced blocks in order, in one folder and one namespace.
+"""Runs a page of the docs as one script: its blocks in order, in one folder and one namespace.
 
-Two comments, which readers do not see, may stand in a page. `<!-- not run: WHY -->` right above a
-block says why it cannot run here. `<!-- setup: PYTHON -->` is run where it stands, and makes what
-the page takes for granted. A Python block that begins with `# NAME.py` is that file, too.
+A page may contain two comments that readers do not see. `<!-- not run: WHY -->` right above a block
+says why it cannot run here. `<!-- setup: PYTHON -->` is run where it stands, and makes what the
+page assumes to be there. A Python block that begins with `# NAME.py` is also written to that file.
 """
 
 import json
@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 from click import MissingParameter
+from click.exceptions import Exit
 from markdown_it import MarkdownIt
 
 from quorate.cli import main
@@ -33,12 +34,12 @@ _NOT_RUN = re.compile(r"<!-- not run: (\S.*) -->\n")
 _SETUP = re.compile(r"<!-- setup:\n(.*)-->\n", re.DOTALL)
 _NAMED_FILE = re.compile(r"# (\w+\.py)\n")
 _PROMPTED = re.compile(r"^\$ ((?:.*\\\n)*.*\n)((?:(?!\$ ).*\n)*)", re.MULTILINE)
-_PATIENCE = 600  # seconds for the commands of a block: who never returns has to be marked
+_PATIENCE = 600  # seconds for the commands of a block; mark a command that never returns
 
 
 @dataclass(frozen=True)
 class Block:
-    """Code of a page. `line` is the number of lines of the page before it."""
+    """A block of code. `line` is the number of lines of the page before it."""
 
     page: Path
     line: int
@@ -48,7 +49,7 @@ class Block:
 
     @property
     def commands(self) -> list[tuple[str, str]]:
-        """Of a shell block: what is typed, and what is shown to be printed, … for anything."""
+        """Commands of a shell block, each with the output that the page shows; … is anything."""
         if self.language == "console":
             assert self.source.startswith("$ "), f"{self.source}\nwrite $ before what is typed"
             return _PROMPTED.findall(self.source)
@@ -56,7 +57,7 @@ class Block:
 
 
 def run_page(page: Path) -> None:
-    """Run what can be run, in the working directory; of all else see that it can be read."""
+    """Run every block that can run, in the working directory; check the syntax of the others."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(page):
         if block.language in PARSERS:
@@ -71,7 +72,7 @@ def run_page(page: Path) -> None:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Fenced blocks and setups, in order."""
+    """Fenced blocks and setups of a page, in order."""
     found, why_not_run = [], None
     for token in MarkdownIt().parse(page.read_text()):
         if token.type == "fence":
@@ -86,7 +87,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def commands_in_prose(page: Path) -> Iterator[str]:
-    """What stands in the text as `quorate COMMAND ...`."""
+    """Commands that the text quotes as `quorate COMMAND ...`."""
     for token in MarkdownIt().enable("table").parse(page.read_text()):
         for child in token.children or []:
             if child.type == "code_inline" and re.match("quorate [a-z]", child.content):
@@ -94,6 +95,7 @@ def commands_in_prose(page: Path) -> Iterator[str]:
 
 
 def run(block: Block, namespace: dict[str, Any]) -> None:
+    """Run a block, and compare what it prints with what the page shows."""
     if block.language in SHELLS:
         for command, shown in block.commands:
             printed = run_in_shell(command)
@@ -109,7 +111,7 @@ def run(block: Block, namespace: dict[str, Any]) -> None:
 
 
 def run_in_shell(commands: str) -> str:
-    """What commands print. They must all end well, and leave nothing behind."""
+    """The output of commands. All of them must succeed; processes they leave behind are ended."""
     with subprocess.Popen(
         ["/bin/bash", "-euo", "pipefail", "-c", commands],
         stdin=subprocess.DEVNULL,
@@ -128,7 +130,7 @@ def run_in_shell(commands: str) -> str:
 
 
 def run_session(block: Block, namespace: dict[str, Any]) -> None:
-    """What follows `>>>`, and gives what is shown below, `...` for anything."""
+    """Run a session of `>>>` lines, and compare its values with those shown; `...` is anything."""
     name, path = block.page.name, str(block.page)
     session = DocTestParser().get_doctest(block.source, namespace, name, path, block.line)
     session.globs = namespace  # not the copy that it makes
@@ -138,12 +140,12 @@ def run_session(block: Block, namespace: dict[str, Any]) -> None:
 
 
 def compiled(block: Block) -> Any:
-    """With the line numbers of the page, for tracebacks."""
+    """The code of a block, with the page's line numbers for tracebacks."""
     return compile("\n" * block.line + block.source, block.page, "exec", dont_inherit=True)
 
 
 def read(block: Block) -> None:
-    """See that a block has no error that shows without running it."""
+    """Check the syntax of a block that is not run, and the options of its quorate commands."""
     if block.language == "python":
         compiled(block)
         return
@@ -155,9 +157,9 @@ def read(block: Block) -> None:
 
 
 def parse(line: str) -> None:
-    """Have the command line read what follows `quorate` in a line, which may be only part of it."""
+    """Let the command line parse what follows `quorate`; arguments may be missing, or be --help."""
     words = shlex.split(line, comments=True)
     if "quorate" in words:
         name, *arguments = words[words.index("quorate") + 1 :]
-        with suppress(MissingParameter):
+        with suppress(MissingParameter, Exit):
             main.commands[name].make_context(name, arguments)
