@@ -25,6 +25,7 @@ from quorate.samplers.differences import (
     gradient_of,
     rounding,
 )
+from quorate.samplers.flatness import refuse_flat
 
 _MAX_STEPS = 150
 _CONVERGED = 1e-9  # rise that a further Newton step promises, in units of log density
@@ -33,6 +34,7 @@ _SLIGHT = 1e-3  # rise of the log density, and curvature, beside which changes o
 _RISE = 1e-5  # of the log density, along a weak direction, that is worth a step off a saddle
 _FAR = (30.0, 90.0)  # standard deviations at one of which the density must have fallen…
 _FALL = 2.0  # …by this much, as even a Cauchy density has
+_RESOLVED = 1e-13  # of a coordinate: a smaller scale is lost in rounding
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def starting_point(target: Target) -> tuple[Array, float]:
             "overflow",
         )
     value = float(prior / target.n_shards + likelihood)
+    refuse_flat(target, x, value)
     return x, value
 
 
@@ -115,6 +118,10 @@ def _scales(
     flat = [name for name, scale in zip(target.model.names, scales, strict=True) if scale == inf]
     if flat:
         raise ImproperError("the log density does not change", flat, target.n_rows)
+    is_lost = scales < _RESOLVED * np.abs(x)
+    if is_lost.any():
+        what = "the log density rises until rounding hides its shape"
+        raise ImproperError(what, _named(target, is_lost.astype(np.float64)), target.n_rows)
     return scales
 
 
