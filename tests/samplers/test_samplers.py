@@ -31,6 +31,7 @@ from quorate.errors import (
     NotANumberWarning,
     WrongShapeWarning,
 )
+from quorate.models import linear, logistic
 from quorate.models.checks import call
 from quorate.models.gaussian import GaussianSubposteriors
 from quorate.models.subposterior import Target
@@ -499,20 +500,56 @@ def test_what_is_no_log_density_is_refused(returned, message):
         laplace_fit(Target(Density(2, log_density), {}, 1))
 
 
-def test_fewer_rows_than_coefficients_are_refused(rng):
+@pytest.mark.parametrize(
+    "model",
+    [
+        Logistic(6, np.inf),
+        LogisticWithGradient(6, np.inf),
+        Linear(6),
+        linear(6, "flat"),
+        logistic(6, "normal(0, 1)", priors={f"beta[{i}]": "flat" for i in range(5)}),
+    ],
+    ids=["logistic", "logistic with gradient", "linear", "ready-made linear", "five flat priors"],
+)
+def test_fewer_rows_than_coefficients_are_refused(model, rng):
+    """The rank of the design decides, so whatever the rows are."""
+    message = r"does not change.*4 rows.*fewer rows than coefficients.*fewer shards"
+    for _ in range(20):
+        shard = {"X": rng.standard_normal((4, 6)), "y": np.array([0, 1, 1, 0.0])}
+        with pytest.raises(ImproperError, match=message):
+            laplace_fit(Target(model, shard, 4))
+
+
+@pytest.mark.parametrize("name", ["auto", *WITHOUT_GRADIENTS, *WITH_GRADIENTS])
+def test_no_sampler_walks_along_a_flat_direction(name, rng):
     shard = {"X": rng.standard_normal((4, 6)), "y": np.array([0, 1, 1, 0.0])}
-    with pytest.raises(ImproperError, match=r"4 rows.*fewer rows than coefficients.*fewer shards"):
-        EllipseSampler().warm_up(Target(Logistic(6, np.inf), shard, 4), stream(0))
-    with pytest.raises(ImproperError, match="4 rows"):
-        EllipseSampler().warm_up(Target(Linear(6), shard, 4), stream(0))
+    with pytest.raises(ImproperError, match="does not change"):
+        make_sampler(name).warm_up(Target(logistic(6, "flat"), shard, 4), stream(0))
+
+
+@pytest.mark.parametrize("model", [Linear(6), linear(6, "flat")])
+def test_an_exact_fit_has_no_mode(model, rng):
+    """As many rows as coefficients: the noise's sd shrinks until rounding stops it."""
+    shard = {"X": rng.standard_normal((6, 6)), "y": rng.standard_normal(6)}
+    with pytest.raises(ImproperError, match="rises until rounding hides its shape"):
+        laplace_fit(Target(model, shard, 4))
+
+
+def test_nearly_equal_columns_are_not_flat(rng):
+    columns = rng.standard_normal((50, 3))
+    columns[:, 2] = columns[:, 1] + 1e-5 * rng.standard_normal(50)
+    shard = {"X": columns, "y": np.arange(50) % 2.0}
+    fit = laplace_fit(Target(logistic(3, "flat"), shard, 4))
+    assert np.sqrt(fit.cov[2, 2]) > 1e3 * np.sqrt(fit.cov[0, 0])
 
 
 def test_a_column_that_repeats_another_is_refused():
     rows = logistic_rows(100, 3)
     rows["X"][:, 2] = 2 * rows["X"][:, 1]
-    with pytest.raises(ImproperError, match=r"no curvature|does not fall") as caught:
-        laplace_fit(Target(LogisticWithGradient(3, np.inf), rows, 1))
-    assert set(caught.value.along) == {"beta[1]", "beta[2]"}
+    for model in (Logistic(3, np.inf), LogisticWithGradient(3, np.inf)):
+        with pytest.raises(ImproperError, match="does not change") as caught:
+            laplace_fit(Target(model, rows, 1))
+        assert set(caught.value.along) == {"beta[1]", "beta[2]"}
 
 
 def test_a_coordinate_that_nothing_depends_on_is_named():

@@ -136,6 +136,7 @@ def _surveyed(target: Target, stream: ChainStream) -> Survey:
         text = f"The chain starts without whitening, because no mode was found: {error}"
         warnings.warn(text, WrongShapeWarning, stacklevel=5)
         fit = LaplaceFit(starting_point(target)[0], np.eye(target.dim))
+        warnings.warn(f"no whitening: {error}", WrongShapeWarning, stacklevel=5)
         return Survey(fit, {"has_mode": np.array(False)})
 
 

@@ -25,6 +25,7 @@ from quorate.samplers.differences import (
     gradient_of,
     rounding,
 )
+from quorate.samplers.flatness import refuse_flat
 
 _MAX_STEPS = 150
 _CONVERGED = 1e-9  # predicted rise of the log density below which the search stops
@@ -96,6 +97,7 @@ def starting_point(target: Target) -> tuple[Array, float]:
             "data, log(0) and overflow.",
         )
     value = float(prior / target.n_shards + likelihood)
+    refuse_flat(target, x, value)
     return x, value
 
 
@@ -111,6 +113,10 @@ def _scales(
     flat = [name for name, scale in zip(target.model.names, scales, strict=True) if scale == inf]
     if flat:
         raise ImproperError("the log density does not change", flat, target.n_rows)
+    is_lost = scales < _RESOLVED * np.abs(x)
+    if is_lost.any():
+        what = "the log density rises until rounding hides its shape"
+        raise ImproperError(what, _named(target, is_lost.astype(np.float64)), target.n_rows)
     return scales
 
 
