@@ -12,13 +12,22 @@ from quorate import errors
 
 def test_public_names():
     assert sorted(quorate.__all__) == [
+        "Adaptive",
         "BadInputError",
+        "CMC",
+        "Coded",
         "Combined",
+        "Cut",
+        "Faults",
         "GaussianSubposteriors",
+        "Grouped",
         "Plan",
+        "Processes",
         "QuorateError",
+        "Ray",
         "Result",
         "SimulationSummary",
+        "Until",
         "Verdict",
         "check",
         "combine",

@@ -8,7 +8,7 @@ from scipy.signal import lfilter
 from scipy.stats import chi2
 
 from helpers import schemes as make
-from helpers.assertions import FALSE_FAIL_RATE
+from helpers.assertions import FALSE_FAIL_RATE, assert_mean
 from quorate.errors import BadInputError
 from quorate.merging.consensus import consensus_weights, merge
 from quorate.merging.pairing import REPEATS, every_draw, n_paired

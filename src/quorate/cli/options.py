@@ -19,6 +19,7 @@ def options_of(
     names: Iterable[str] | None = None,
     flags: Mapping[str, str] | None = None,
     metavars: Mapping[str, str] | None = None,
+    show_defaults: bool = True,
 ) -> Decorator:
     """One command-line option for each field of a dataclass, in order.
 
@@ -33,6 +34,8 @@ def options_of(
         Names of options that are not those of their fields.
     metavars
         What stands for the value in the help, where it is not that of its type.
+    show_defaults
+        Whether the help tells the defaults of the dataclass.
     """
     types, texts = get_type_hints(made_of), parameter_texts(made_of)
     flags, metavars = flags or {}, metavars or {}
@@ -43,7 +46,8 @@ def options_of(
         for name in reversed(wanted):
             flag, kind = flags.get(name, name.replace("_", "-")), _simple_type(types[name])
             text, default = _sentence(texts.get(name, "")), defaults[name]
-            shown = "" if default in (None, MISSING) or kind is bool else f"  [default: {default}]"
+            is_shown = show_defaults and default not in (None, MISSING) and kind is not bool
+            shown = f"  [default: {default}]" if is_shown else ""
             declared = f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"
             command = click.option(
                 declared,
@@ -63,6 +67,7 @@ def options_of_registry(
     leave_out: Iterable[str] = (),
     flags: Mapping[str, str] | None = None,
     metavars: Mapping[str, str] | None = None,
+    show_defaults: bool = True,
 ) -> Decorator:
     """The options of all registered classes, each name once."""
     seen, decorators = set(leave_out), []
@@ -70,7 +75,7 @@ def options_of_registry(
         made_of = registry[name]
         new = [option for option in option_names(made_of) if option not in seen]
         seen.update(new)
-        decorators.append(options_of(made_of, new, flags, metavars))
+        decorators.append(options_of(made_of, new, flags, metavars, show_defaults))
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for decorator in reversed(decorators):

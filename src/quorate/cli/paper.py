@@ -135,6 +135,9 @@ def _tell(paths: list[Path]) -> None:
     console.print("Written: " + ", ".join(str(path) for path in paths), soft_wrap=True)
 
 
+_OF_CODED = ("code", "precision", "checked", "cov_ridge", "precision_ridge")
+
+
 @click.command("simulate")
 @click.option("--scheme", required=True, metavar="|".join(SCHEMES), help="Scheme to simulate.")
 @click.option("--workers", type=int, required=True, metavar="K", help="Number of workers.")
@@ -164,8 +167,8 @@ def _tell(paths: list[Path]) -> None:
 @click.option(
     "--seed", type=int, default=0, show_default=True, metavar="N", help="Key of all randomness."
 )
-@options_of(Coded, ["code", "precision", "checked", "cov_ridge", "precision_ridge"])
-@options_of(Adaptive, ["gap", "pairing"])
+@options_of(Coded, _OF_CODED, show_defaults=False)
+@options_of(Adaptive, ["gap", "pairing"], show_defaults=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate_command(
     scheme: str,

@@ -163,9 +163,9 @@ def _names(made_of: type[Any]) -> list[str]:
 
 @click.command("resume")
 @_RUN
-@options_of(Settings, _OF_ANY_SITTING, metavars=_METAVARS)
+@options_of(Settings, _OF_ANY_SITTING, metavars=_METAVARS, show_defaults=False)
 @options_of(Until, flags=_FLAGS, metavars=_METAVARS)
-@options_of_registry(ENGINES, flags=_FLAGS, metavars=_METAVARS)
+@options_of_registry(ENGINES, flags=_FLAGS, metavars=_METAVARS, show_defaults=False)
 @_CHECK
 @_WATCH
 @_JSON

@@ -109,7 +109,8 @@ def gaussian_mean_model(
     """Subposteriors of the mean of Gaussian rows, eq. (2), in closed form.
 
     The model is z | θ ~ N(θ, `noise_cov`) and θ ~ N(0, `prior_cov`). A shard of n rows has
-    p(θ)^(1/K) Π p(z|θ), Gaussian with precision `prior_cov`⁻¹/K + n `noise_cov`⁻¹.
+    p(θ)^(1/K) Π p(z|θ), Gaussian with precision Σ_prior⁻¹/K + n Σ_noise⁻¹, the inverses of
+    `prior_cov` and `noise_cov`.
 
     Parameters
     ----------

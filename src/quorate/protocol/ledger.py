@@ -20,7 +20,7 @@ from quorate.merging.consensus import consensus_weights, merge
 from quorate.merging.fit import Fit, fits_among
 from quorate.merging.pairing import check_pairing, every_draw, n_paired
 from quorate.merging.weights import shrunk_covariances
-from quorate.numerics.linalg import add_ridge, check_ridge
+from quorate.numerics.linalg import add_ridge, check_ridge, spd_inverse
 from quorate.numerics.moments import Moments, running_covariances
 from quorate.numerics.streams import Streams
 from quorate.protocol.messages import Arrays
@@ -308,13 +308,14 @@ def consensus_looks(
     at_once = max(1, _MATRICES_AT_ONCE // draws.shape[1])
     for first in range(0, len(begun), at_once):
         some = begun[first : first + at_once]
-        weights = consensus_weights(add_ridge(covs[shards, n_known[some] - 1], merging.cov_ridge))
+        precisions = spd_inverse(add_ridge(covs[shards, n_known[some] - 1], merging.cov_ridge))
+        posterior_covs = spd_inverse(precisions.sum(axis=1))
         if merging.every_draw:
             which = every_draw(n_batches[some], Streams(merging.seed))
             paired = draws[np.swapaxes(np.repeat(which, sizes, axis=1), 1, 2), shards]
         else:
             paired = draws[: counts[some].max()]
-        merged = merge(weights, paired)
+        merged = merge(precisions, paired) @ posterior_covs
         merged[np.arange(merged.shape[1]) >= counts[some, None]] = 0.0
         seen[some, : merged.shape[1]] = merged
     return Looks(seen, counts)

@@ -34,6 +34,7 @@ _SLIGHT = 1e-3  # rise of the log density, and curvature, over which curvature h
 _RISE = 1e-5  # rise of the log density that justifies a step off a saddle
 _FAR = (30.0, 90.0)  # standard deviations at one of which the log density must have fallen…
 _FALL = 2.0  # …by this much, which even a Cauchy density does
+_RESOLVED = 1e-13  # share of a coordinate below which a scale is lost in rounding
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,7 @@ from quorate.protocol.scheme import NOBODY, Setup
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.protocol.task_numbers import DrawCounter
 from quorate.protocol.times import Outcomes, Realisations
-from quorate.protocol.times.adaptive import AdaptiveTimes
-
-_FIRST_TASK = 8  # draws; tasks then grow with the draws of their shard, so none gets far ahead
+from quorate.protocol.times.adaptive import FIRST_TASK, AdaptiveTimes
 
 
 class AdaptiveCMC:
@@ -93,7 +91,7 @@ class AdaptiveCMC:
             shard = self._copied(worker, shard, n_draws)
         if shard is None:
             return None
-        n = min(self._block_size, max(_FIRST_TASK, self._counter.n_started[shard]))
+        n = min(self._block_size, max(FIRST_TASK, self._counter.n_started[shard]))
         if n_draws is not None:
             n_left = n_draws - self._counter.n_started[shard]
             if n_left <= 0:  # other workers draw them already, but may be slow
