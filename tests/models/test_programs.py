@@ -182,7 +182,7 @@ def test_pymc_data_are_replaced_in_the_graph(data, rng):
     for shard in (first, second):
         value = expected.log_likelihood(x, {"X": shard["X"], "y": shard["obs"]})
         assert model.log_likelihood(x, shard) == pytest.approx(value, abs=1e-9)
-    with pytest.raises(BadInputError, match="a shard of this model holds X, obs"):
+    with pytest.raises(BadInputError, match="A shard of this model holds X, obs"):
         model.log_likelihood(x, {"X": first["X"]})
 
 
@@ -266,15 +266,15 @@ def with_factor(y):
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (discrete, "latent variable z is 'discrete'"),
-        (per_row, "latent variable z is 'one per row'.*Integrate it out"),
+        (discrete, "Latent variable z is discrete"),
+        (per_row, "Latent variable z is one per row.*Integrate it out"),
         (random_walk, "does not factor over rows"),
         (normalised, "does not factor over rows"),
         (observed_elsewhere, "something observed is not named in `split`"),
-        (prior_from_rows, "prior of m is 'data-dependent'"),
-        (unpriored, "param m is 'without a prior'"),
-        (subsampled, "plate rows is 'subsampled'"),
-        (fixed_plate, "model is .*any number of rows"),
+        (prior_from_rows, "prior of m depends on the rows"),
+        (unpriored, "Param m has no prior"),
+        (subsampled, "Plate rows is subsampled"),
+        (fixed_plate, "model raised ValueError.*any number of rows"),
         (with_factor, r"factor tilt is None.*factors=\{\"tilt\": \"prior\"\}"),
     ],
 )
@@ -296,7 +296,7 @@ def test_factors_have_a_role(data):
     ("split", "message"),
     [
         ({}, "which arrays are cut"),
-        ({"z": 0}, "not among the data: X, y"),
+        ({"z": 0}, "'z', which is not in the data. These are X, y"),
         ({"X": 2, "y": 0}, "X has 2 axes, counted from 0"),
         ({"X": 1, "y": 0}, "equal lengths"),
     ],
@@ -359,14 +359,14 @@ def pymc_with_potential(y, n):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (pymc_discrete, "latent variable z is 'discrete'"),
-        (pymc_per_row, "latent variable z is 'one per row'"),
-        (pymc_per_row_by_shape, "latent variable z is 'data-dependent'.*y, which is cut"),
+        (pymc_discrete, "Latent variable z is discrete"),
+        (pymc_per_row, "Latent variable z is one per row"),
+        (pymc_per_row_by_shape, "prior of latent variable z depends on y, which is cut"),
         (pymc_per_row_by_number, "Latent variable z is one per row"),
         (pymc_normalised, "does not factor over rows"),
         (pymc_random_walk, "does not factor over rows"),
         (pymc_observed_elsewhere, "something observed is not named in `split`"),
-        (pymc_prior_from_rows, "latent variable m is 'data-dependent'"),
+        (pymc_prior_from_rows, "prior of latent variable m depends on y"),
         (pymc_with_potential, r"potential tilt is None.*potentials=\{\"tilt\""),
     ],
 )
@@ -383,5 +383,5 @@ def test_potentials_have_a_role(data):
 
 
 def test_what_is_no_pymc_model():
-    with pytest.raises(BadInputError, match=r"it must be a pm\.Model"):
+    with pytest.raises(BadInputError, match=r"must be a pm\.Model, not a function"):
         from_pymc(regression, {"y": 0})

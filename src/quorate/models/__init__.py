@@ -1,4 +1,8 @@
-"""Ways to get a model: two functions, NumPyro, PyMC, or a ready-made generalised linear model."""
+"""Models: log densities on an unconstrained vector, from functions, NumPyro, PyMC or GLMs.
+
+Also the subposterior of a shard, eq. (2). Models know rows and parameters only: no sampler, no
+merging, no shards on disk, no scheme. JAX, NumPyro, PyMC and pandas are imported when needed.
+"""
 
 from quorate.models.functions import from_functions
 from quorate.models.glm import linear, logistic, negative_binomial, poisson

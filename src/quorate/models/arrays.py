@@ -1,4 +1,4 @@
-"""Small things that supports share: shapes, names of entries, stable logarithms."""
+"""Helpers that supports share: shapes, names of entries, stable logarithms."""
 
 from collections.abc import Sequence
 from math import prod
@@ -18,37 +18,38 @@ def indexed(name: str, shape: Sequence[int]) -> tuple[str, ...]:
 
 
 def indexed_at(name: str, index: Sequence[int]) -> str:
-    """The name with its index, if there is one."""
+    """`name` with its index in brackets; `name` alone for an empty index."""
     return f"{name}[{','.join(map(str, index))}]" if index else name
 
 
 def settle_shape(support: Any, n_axes: int) -> None:
-    """Make the shape of a frozen support a tuple; the last `n_axes` axes belong together."""
+    """Store the shape of a frozen support as a tuple; its last `n_axes` axes form one value."""
     shape = (support.shape,) if isinstance(support.shape, int) else tuple(support.shape)
     if n_axes == 2 and len(shape) == 1:
         shape = shape * 2
     least = {0: 1, 1: 2, 2: 2}[n_axes]
     kind = type(support).__name__
-    require(len(shape) >= n_axes, "shape", shape, f"{kind} needs at least {n_axes} axes")
-    require(all(n >= 1 for n in shape), "shape", shape, "every axis must have at least one entry")
+    got = f"{kind} has shape {shape}."
+    require(len(shape) >= n_axes, f"{got} It needs at least {n_axes} axes.")
+    require(all(n >= 1 for n in shape), f"{got} Every axis needs at least one entry.")
     inner = shape[len(shape) - n_axes :]
-    require(all(n >= least for n in inner), "shape", shape, f"{kind} needs {least} entries or more")
+    require(all(n >= least for n in inner), f"{got} Its last axes need {least} entries or more.")
     object.__setattr__(support, "shape", shape)
 
 
 def unflatten(x: AnyArray, shape: tuple[int, ...]) -> AnyArray:
-    """(..., n) to (..., *shape)."""
+    """Reshape (..., n) to (..., *shape)."""
     return x.reshape((*x.shape[:-1], *shape))
 
 
 def flatten(value: AnyArray, shape: tuple[int, ...]) -> AnyArray:
-    """(..., *shape) to (..., n)."""
+    """Reshape (..., *shape) to (..., n)."""
     leading = value.shape[: value.ndim - len(shape)]
     return value.reshape((*leading, prod(shape)))
 
 
 def sum_over(values: AnyArray, n_axes: int, xp: Namespace) -> AnyArray:
-    """The sum over the last axes."""
+    """Sum over the last `n_axes` axes."""
     return xp.sum(values, axis=tuple(range(-n_axes, 0)))
 
 

@@ -1,10 +1,10 @@
-"""Likelihoods of generalised linear models: what is summed over rows, and its derivatives.
+"""Log-likelihoods of generalised linear models, summed over rows, and their derivatives.
 
-A family first *prepares* a shard (checks the response, works out what never changes), then is
-evaluated at η = Xβ, and at the logarithm of its scale parameter where it has one. Every term is
-written so that neither large |η| nor a large scale costs digits. Rows of X that are equal share
-their η, and responses enter through their sums there: such rows are kept once, with their number,
-which makes regressions on a few categories as cheap as their number of combinations.
+A family first *prepares* a shard: it checks the response and computes what never changes. It is
+then evaluated at η = Xβ, and at the logarithm of its scale parameter if it has one. Every term is
+written so that neither large |η| nor a large scale loses digits. Equal rows of X share their η, and
+responses enter only through their sum. Such rows are stored once, with their count, so a regression
+on a few categories costs only as much as their number of combinations.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _TABLE = 100_000  # counts up to which log Γ(y + φ) - log Γ(φ) is summed ter
 
 @dataclass(frozen=True)
 class Value:
-    """A log-likelihood, with derivatives where they were asked for."""
+    """A log-likelihood, with its derivatives if they were requested."""
 
     log_likelihood: float
     coefficients: Array | None = None  # (p,)
@@ -30,26 +30,26 @@ class Value:
 
 
 class Family(Protocol):
-    """What is common to the ready-made likelihoods."""
+    """The interface of the ready-made likelihoods."""
 
     @property
     def scale_name(self) -> str | None:
-        """Of the positive parameter, if there is one."""
+        """Name of the positive parameter, or None."""
 
     def prepare(self, columns: Array, response: Array) -> Any:
-        """What is kept of a shard: `columns` is X (n, p), `response` y (n,)."""
+        """Check a shard and reduce it: `columns` is X (n, p), `response` y (n,)."""
 
     def evaluate(self, kept: Any, beta: Array, log_scale: float, gradient: bool) -> Value:
-        """At one point."""
+        """The log-likelihood of a prepared shard at one point."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A shard as most families keep it, with the part of log p(y|θ) that is constant in θ."""
+    """A prepared shard of most families, with the part of log p(y|θ) that is constant in θ."""
 
-    columns: Array  # (n, p), rows that differ
-    counts: Array  # (n,), how many rows of the shard are like each of them
-    response: Array  # (n,), the sum of their responses
+    columns: Array  # (n, p), distinct rows
+    counts: Array  # (n,), how often each occurs in the shard
+    response: Array  # (n,), the sum of its responses
     constant: float = 0.0
     above: Array | None = None  # [j] is the number of responses above j
 
@@ -58,8 +58,8 @@ class Rows:
 class Linear:
     """y ~ N(Xβ, σ²). A shard is reduced to the triangle R of a QR factorisation of (X, y).
 
-    One evaluation then costs p² whatever the number of rows, and loses no digits: |y - Xβ|² is
-    |R(β, -1)|², not a difference of sums of squares.
+    One evaluation then costs p², however many rows there are. It loses no digits, because
+    |y - Xβ|² is |R(β, -1)|² and not a difference of sums of squares.
     """
 
     scale_name: str | None = "sigma"
@@ -95,7 +95,7 @@ class Logistic:
 
     def prepare(self, columns: Array, response: Array) -> Rows:
         binary = (response == 0) | (response == 1)
-        _require_all(binary, response, "a logistic response is 0 or 1: compare it, as in `y > 15`")
+        _require_all(binary, response, "A logistic response is 0 or 1: compare it, as in `y > 15`.")
         return Rows(*distinct(columns, response))
 
     def evaluate(self, kept: Rows, beta: Array, log_scale: float, gradient: bool) -> Value:
@@ -138,8 +138,11 @@ class NegativeBinomial:
     def prepare(self, columns: Array, response: Array) -> Rows:
         _require_counts(response)
         most = int(response.max(initial=0))
-        way_out = f"counts above {_TABLE} are not supported: use `linear` on their logarithms"
-        require(most <= _TABLE, "y", most, way_out)
+        require(
+            most <= _TABLE,
+            f"The largest count in y is {most}. Counts above {_TABLE} are not supported: use "
+            "`linear` on their logarithms.",
+        )
         counts = np.bincount(response.astype(np.int64), minlength=most + 1)
         above = (len(response) - np.cumsum(counts)[:-1]).astype(np.float64)
         constant = -float(gammaln(response + 1).sum())
@@ -162,10 +165,10 @@ class NegativeBinomial:
 
 
 def distinct(columns: Array, response: Array) -> tuple[Array, Array, Array]:
-    """Rows of X that differ, how often each is there, and the sums of y over them.
+    """Distinct rows of X, how often each occurs, and the sums of y over them.
 
-    X as it is where that would save less than half. Equal rows are found by a random projection,
-    and then compared.
+    X is returned unchanged if this would save less than half of its rows. A random projection finds
+    equal rows, which are then compared.
     """
     key = np.zeros(len(columns))
     for column, weight in zip(columns.T, _projection(columns.shape[1]), strict=True):
@@ -194,10 +197,10 @@ def _softplus(x: Array) -> Array:
 
 def _require_counts(response: Array) -> None:
     whole = (response >= 0) & (response == np.floor(response)) & np.isfinite(response)
-    _require_all(whole, response, "a count is a whole number, 0 or above")
+    _require_all(whole, response, "A count is a whole number, 0 or above.")
 
 
-def _require_all(fine: Any, response: Array, way_out: str) -> None:
+def _require_all(fine: Any, response: Array, rule: str) -> None:
     if not fine.all():
         row = int(np.argmin(fine))
-        raise BadInputError(f"y[{row}]", float(response[row]), way_out)
+        raise BadInputError(f"y[{row}] is {response[row]}. {rule}")

@@ -1,7 +1,7 @@
 """From a formula and a table to `X` and `y`, with one encoding for all shards.
 
 The encoding (levels of categories, names of columns) is learned once, from the whole table or from
-its chunks as they stream by, and is then applied to any part of it.
+a stream of its chunks. It can then be applied to any part of the table.
 """
 
 import re
@@ -18,25 +18,25 @@ from quorate.errors import BadInputError, require
 
 _MOST_LEVELS = 200
 _INTERCEPT = "Intercept"
-_CONSTANT = "it is the same in every row: leave it out of the formula"
+_CONSTANT = "in every row: leave it out of the formula."
 
 
 @dataclass(frozen=True)
 class Design:
-    """An encoding: what turns rows of a table into rows of `X` and `y`.
+    """An encoding, which turns rows of a table into rows of `X` and `y`.
 
     Parameters
     ----------
     formula
         As the user wrote it.
     names
-        Of the columns of X.
+        Names of the columns of X.
     response
-        What y is.
+        Name of y.
     variables
         Columns that the formula reads.
     levels
-        Of the columns that are categories; the first is the baseline.
+        Levels of each categorical column; the first is the baseline.
     spec
         formulaic's own record of the encoding.
     """
@@ -55,8 +55,11 @@ class Design:
             _require_complete(name, frame[name])
             if name in self.levels:
                 strange = sorted(set(frame[name].unique()) - set(self.levels[name]), key=str)
-                way_out = "this level was not there when the encoding was learned: learn it anew"
-                require(not strange, f"column {name}", strange[:1], way_out)
+                if strange:
+                    raise BadInputError(
+                        f"Column `{name}` has level {strange[0]!r}, which it did not have when the "
+                        "encoding was learned: learn it again from all rows."
+                    )
         matrices = _evaluated(
             self.formula, self.spec.get_model_matrix, _encoded(frame, self.levels)
         )
@@ -69,7 +72,7 @@ class Design:
 
 @dataclass
 class _Scan:
-    """What has been seen of the columns, chunk by chunk."""
+    """Levels and ranges of the columns seen so far, chunk by chunk."""
 
     categories: frozenset[str]  # numeric columns that the formula wraps in C()
     levels: dict[str, set[Any]] = field(default_factory=dict)
@@ -77,7 +80,7 @@ class _Scan:
     orders: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def add(self, frame: Any) -> None:
-        """See one more chunk."""
+        """Take in one more chunk."""
         for name in frame.columns if len(frame) else ():
             column = frame[name]
             _require_complete(name, column)
@@ -86,11 +89,11 @@ class _Scan:
             if _is_text(column) or name in self.categories:
                 self.levels.setdefault(name, set()).update(column.unique().tolist())
                 n_levels = len(self.levels[name])
-                way_out = (
-                    f"more than {_MOST_LEVELS} levels are too many for a category: convert the "
-                    "column to numbers, or group its levels"
+                require(
+                    n_levels <= _MOST_LEVELS,
+                    f"Column `{name}` has {n_levels} levels. A category may have up to "
+                    f"{_MOST_LEVELS}: convert the column to numbers, or group its levels.",
                 )
-                require(n_levels <= _MOST_LEVELS, f"column {name}", f"{n_levels} levels", way_out)
             else:
                 values = _numbers(name, column)
                 if len(values):
@@ -101,15 +104,18 @@ class _Scan:
                     )
 
     def settled_levels(self) -> dict[str, tuple[Any, ...]]:
-        """Levels in their order; columns that tell nothing are refused."""
+        """Levels in their order. Constant columns are refused."""
         for name, (low, high) in self.ranges.items():
-            require(low < high, f"column {name}", low, _CONSTANT)
+            require(low < high, f"Column `{name}` is {low} {_CONSTANT}")
         for name, levels in self.levels.items():
-            one = sorted(map(str, levels))[:1]
-            require(len(levels) > 1, f"column {name}", one, _CONSTANT)
+            one = min(map(str, levels))
+            require(len(levels) > 1, f"Column `{name}` is {one!r} {_CONSTANT}")
             if all(isinstance(level, str) and _is_number(level) for level in levels):
-                way_out = "it holds numbers written as text: convert it, or write C() around it"
-                require(name in self.categories, f"column {name}", one, way_out)
+                require(
+                    name in self.categories,
+                    f"Column `{name}` holds numbers written as text, such as {one!r}: convert it, "
+                    f"or write C({name}).",
+                )
         return {
             name: tuple(level for level in self.orders[name] if level in levels)
             if name in self.orders
@@ -128,12 +134,12 @@ def design(formula: str, table: Any) -> Design:
         `{delay > 15} ~ hour`. Text becomes categories, of which the first is the baseline.
     table
         A pandas or polars data frame, an Arrow table or a dictionary of columns; or an iterable
-        of such chunks, which is passed through once and never held whole.
+        of such chunks, which is read once and never held whole.
     """
     formulaic = load("formulaic", "formula")
     parsed = _evaluated(formula, formulaic.Formula, formula)
     two_sided = hasattr(parsed, "lhs") and hasattr(parsed, "rhs")
-    require(two_sided, "formula", formula, "write what is explained on the left: `y ~ x`")
+    require(two_sided, f"Formula {formula!r} has one side. Write the response first: `y ~ x`.")
     scan = _Scan(frozenset(re.findall(r"\bC\(\s*(\w+)", formula)))
     variables: tuple[str, ...] = ()
     first, n_chunks = None, 0
@@ -143,7 +149,7 @@ def design(formula: str, table: Any) -> Design:
         scan.add(frame)
         first, n_chunks = (frame if first is None else first), n_chunks + 1
     if first is None or not len(first):
-        raise BadInputError("table", "empty", "it must have rows")
+        raise BadInputError("The table is empty. It must have rows.")
     _require_numeric_response(parsed, scan)
     levels = scan.settled_levels()
     matrices = _evaluated(
@@ -167,28 +173,34 @@ def _learned(
     stateful = sorted(
         str(name) for name in spec.rhs.transform_state if not str(name).startswith("C(")
     )
-    way_out = "it is worked out from all rows, so it cannot be streamed: compute the column first"
-    require(whole or not stateful, "formula", ", ".join(stateful), way_out)
+    require(
+        whole or not stateful,
+        f"{', '.join(stateful)} depends on all rows, so it cannot be streamed: compute the column "
+        "beforehand.",
+    )
     names = tuple(map(str, matrices.rhs.columns))
-    require(len(names) > 0, "formula", formula, "there must be a term on its right side")
+    require(len(names) > 0, f"Formula {formula!r} has no term on its right side. Add one.")
     responses = tuple(map(str, matrices.lhs.columns))
-    way_out = "what is explained must be one column of numbers"
-    require(len(responses) == 1, "left side of the formula", responses, way_out)
+    require(
+        len(responses) == 1,
+        f"The left side of the formula is {', '.join(responses)}. It must be one column of "
+        "numbers.",
+    )
     return Design(formula, names, responses[0], variables, levels, spec)
 
 
 def _require_numeric_response(parsed: Any, scan: _Scan) -> None:
     name = str(parsed.lhs).strip()
-    way_out = f'it is text; what is explained must be a number: write {{{name} == "..."}} ~ ...'
     require(
-        name not in scan.levels, f"column {name}", sorted(scan.levels.get(name, ()))[:3], way_out
+        name not in scan.levels,
+        f'Column `{name}` is text. The response must be a number: write {{{name} == "..."}} ~ ...',
     )
 
 
 def _require_varying(learned: Design, columns: Array) -> None:
     for name, column in zip(learned.names, columns.T, strict=True):
         same = name != _INTERCEPT and len(column) > 1 and np.ptp(column) == 0
-        require(not same, f"column {name}", float(column[0]), _CONSTANT)
+        require(not same, f"Column `{name}` is {column[0]} {_CONSTANT}")
 
 
 def _chunks(table: Any) -> Iterator[Any]:
@@ -197,27 +209,31 @@ def _chunks(table: Any) -> Iterator[Any]:
     elif isinstance(table, Iterable) and not isinstance(table, str):
         yield from table
     else:
-        raise BadInputError("table", type(table).__name__, "give a data frame or a dictionary")
+        raise BadInputError(
+            f"{type(table).__name__} is not a table. Give a data frame, an Arrow table or a "
+            "dictionary of columns."
+        )
 
 
 def _frame(table: Any, variables: tuple[str, ...]) -> Any:
     pandas = load("pandas", "formula")
     names = _column_names(table)
     for name in variables:
-        close = get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        way_out = f"{hint}the table has {', '.join(names[:20])}"
-        require(name in names, f"column {name}", "missing", way_out)
+        if name not in names:
+            close = get_close_matches(name, names, n=1)
+            hint = f"Did you mean `{close[0]}`? " if close else ""
+            listed = ", ".join(names[:20])
+            raise BadInputError(f"No column named `{name}`. {hint}The columns are {listed}.")
     picked = {name: _column(pandas, table[name]) for name in variables}
     lengths = {name: len(column) for name, column in picked.items()}
-    require(len(set(lengths.values())) <= 1, "lengths of columns", lengths, "they must be equal")
+    require(len(set(lengths.values())) <= 1, f"Columns differ in length: {lengths}.")
     if not variables:
         return pandas.DataFrame(index=range(len(table)))
     return pandas.DataFrame(picked)
 
 
 def _variables(formula: str, parsed: Any, names: list[str]) -> tuple[str, ...]:
-    """Columns that the formula reads; formulaic overlooks those inside `center` and the like."""
+    """Columns that the formula reads. formulaic misses those inside `center` and the like."""
     written = set(re.findall(r"[^\W\d]\w*", formula)) & set(names)
     return tuple(sorted(written | set(map(str, parsed.required_variables))))
 
@@ -255,22 +271,27 @@ def _evaluated(formula: str, function: Any, *args: Any, **options: Any) -> Any:
         raise
     except Exception as error:
         said = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", " ".join(str(error).split()))
-        way_out = f"{said} (columns of text cannot be computed with; Python goes in braces)"
-        raise BadInputError("formula", formula, way_out) from error
+        raise BadInputError(
+            f"Formula {formula!r} cannot be used: {said.rstrip('.')}. Text cannot be computed "
+            "with; Python goes in braces."
+        ) from error
 
 
 def _require_complete(name: str, column: Any) -> None:
     missing = column.isna().to_numpy()
-    way_out = f"from row {int(np.argmax(missing)) if len(missing) else 0}: drop or fill those rows"
-    require(not missing.any(), f"column {name}", f"missing in {int(missing.sum())} rows", way_out)
+    if missing.any():
+        raise BadInputError(
+            f"Column `{name}` is missing in {missing.sum()} rows, the first being row "
+            f"{np.argmax(missing)}. Drop or fill those rows."
+        )
 
 
 def _require_finite(name: str, column: Array) -> None:
     bad = ~np.isfinite(column)
     if bad.any():
         row = int(np.argmax(bad))
-        way_out = f"in row {row}: every entry must be a finite number"
-        raise BadInputError(f"column {name}", float(column[row]), way_out)
+        message = f"Column `{name}` is {column[row]} in row {row}. Every entry must be finite."
+        raise BadInputError(message)
 
 
 def _is_text(column: Any) -> bool:
@@ -288,8 +309,11 @@ def _is_number(text: str) -> bool:
 
 
 def _numbers(name: str, column: Any) -> Array:
-    way_out = "it must hold numbers or text: convert dates and the like to numbers first"
-    require(column.dtype.kind in "buif", f"type of column {name}", str(column.dtype), way_out)
+    require(
+        column.dtype.kind in "buif",
+        f"Column `{name}` has type {column.dtype}. It must hold numbers or text: convert dates and "
+        "the like to numbers first.",
+    )
     values = column.to_numpy(dtype=np.float64)
     _require_finite(name, values)
     return np.asarray(values)

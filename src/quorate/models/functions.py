@@ -21,7 +21,7 @@ LogLikelihood = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Functions:
-    """A user's two functions, on the unconstrained vector; runs under numpy and JAX alike."""
+    """A user's two functions on the unconstrained vector, under numpy or JAX."""
 
     prior: LogPrior
     likelihood: LogLikelihood
@@ -29,14 +29,14 @@ class Functions:
     scale: Scale
 
     def log_prior(self, x: Any, xp: Namespace = np) -> Any:
-        """Of the unconstrained point: the Jacobian is added unless the user's own has it."""
+        """Log prior of the unconstrained point; on the natural scale the Jacobian is added."""
         value = call("log_prior", self.prior, self._point(x, xp))
         require_scalar("log_prior", value)
         natural = self.scale == "natural"
         return value + self.parameters.log_jacobian(x, xp) if natural else value
 
     def log_likelihood(self, x: Any, shard: Any, xp: Namespace = np) -> Any:
-        """Of the rows of a shard."""
+        """Log-likelihood of the rows of a shard."""
         value = call("log_likelihood", self.likelihood, self._point(x, xp), shard)
         require_scalar("log_likelihood", value)
         return value
@@ -158,12 +158,12 @@ def from_functions(
         `log_likelihood(parameters, shard)`: the sum over the rows of `shard`, a dictionary of
         arrays with rows first. It must not depend on which other rows there are.
     parameters
-        What the functions take: a dictionary of supports, `{"beta": Real(3), "sigma": Positive()}`,
-        which may be nested, for functions of a dictionary; a list of names, a number or a single
-        support for functions of a vector.
+        What the functions take. A dictionary of supports, such as
+        `{"beta": Real(3), "sigma": Positive()}`, for functions of a dictionary; it may be nested.
+        A list of names, a number or a single support for functions of a vector.
     scale
-        `unconstrained` if both functions take the unconstrained vector x and the Jacobian is
-        already in `log_prior`; supports then only say how draws are brought to their natural scale.
+        `unconstrained` if both functions take the unconstrained vector x and `log_prior` already
+        includes the Jacobian. Supports then only map draws to their natural scale.
     backend
         `jax` for functions written with jax.numpy: they are compiled in float64, and the model has
         gradients.
@@ -171,10 +171,11 @@ def from_functions(
         Where the search for the mode starts, in the form that the functions take. The default is
         x = 0: 1 for a positive parameter, 1/2 in (0, 1), equal shares, no correlation.
     """
-    require(scale in ("natural", "unconstrained"), "scale", scale, "natural or unconstrained")
-    require(backend in ("numpy", "jax"), "backend", backend, "numpy or jax")
+    scales, backends = ("natural", "unconstrained"), ("numpy", "jax")
+    require(scale in scales, f"scale must be 'natural' or 'unconstrained', not {scale!r}.")
+    require(backend in backends, f"backend must be 'numpy' or 'jax', not {backend!r}.")
     for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
-        require(callable(function), name, function, "it must be a function")
+        require(callable(function), f"{name} must be a function, not {function!r}.")
     functions = Functions(log_prior, log_likelihood, declared(parameters), scale)
     start = _start(functions, initial)
     if backend == "numpy":
@@ -192,6 +193,7 @@ def _start(functions: Functions, initial: Any) -> tuple[float, ...]:
         x = parameters.unconstrain(initial)
     else:
         x = np.asarray(initial, dtype=np.float64)
-    require(x.shape == (parameters.dim,), "initial", initial, f"{parameters.dim} numbers, please")
-    require(bool(np.isfinite(x).all()), "initial", at(x, parameters.names), "it must be finite")
+    dim = parameters.dim
+    require(x.shape == (dim,), f"initial must hold {dim} numbers, not {initial!r}.")
+    require(bool(np.isfinite(x).all()), f"initial must be finite, not {at(x, parameters.names)}.")
     return tuple(map(float, x))

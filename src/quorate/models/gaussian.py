@@ -1,7 +1,7 @@
-"""Subposteriors that can be drawn from exactly: Gaussian ones, eq. (2) under CMC's assumption.
+"""Gaussian subposteriors, which can be drawn from exactly: eq. (2) under CMC's assumption.
 
-They are a model too, one whose rows are the subposteriors themselves, so that all that runs on
-data runs on them.
+They also form a model whose rows are the subposteriors themselves, so whatever runs on data runs on
+them.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ ROWS = "subposterior"
 class GaussianSubposteriors:
     """N(μ_s, C_s) for every shard s: `means` is (n_shards, d), `covs` (n_shards, d, d).
 
-    As a `quorate.models.protocol.Model` its data are `rows()`: cut into n_shards shards, each has
-    one.
+    It is a `quorate.models.protocol.Model` of the data `rows()`; each of n_shards shards gets one
+    row.
     """
 
     means: Array
@@ -38,7 +38,7 @@ class GaussianSubposteriors:
 
     @property
     def dim(self) -> int:
-        """D."""
+        """d."""
         return len(self.means[0])
 
     def draws(self, streams: Streams, lanes: Sequence[Lane], first: int, n: int) -> Array:
@@ -54,12 +54,12 @@ class GaussianSubposteriors:
         return cov @ np.einsum("sij,sj->i", self._precisions, self.means), cov
 
     def posterior_second_moment(self) -> Array:
-        """E[θθᵀ] under the posterior: what the test functions of §VI expect."""
+        """E[θθᵀ] under the posterior: the expectation of the test functions of §VI."""
         mean, cov = self.posterior()
         return cov + np.outer(mean, mean)
 
     def rows(self) -> dict[str, IntArray]:
-        """The data of the model: which subposterior each row stands for."""
+        """The data of the model: the index of the subposterior that each row stands for."""
         return {ROWS: np.arange(self.n_shards)}
 
     @property
@@ -70,7 +70,7 @@ class GaussianSubposteriors:
         return np.zeros(self.dim)
 
     def log_prior(self, x: Array) -> float:
-        return 0.0  # what there is of one is in the subposteriors
+        return 0.0  # the subposteriors include it
 
     def log_likelihood(self, x: Array, shard: Shard) -> float:
         return self.log_likelihood_and_gradient(x, shard)[0]
@@ -97,8 +97,8 @@ class GaussianSubposteriors:
 
 
 def paper_subposteriors(n_shards: int, dim: int = 5) -> GaussianSubposteriors:
-    """Those of §VI: mean 0, C_s Toeplitz with first column ρ^0, …, ρ^(d-1), ρ = (s-1)/K."""
-    require(n_shards >= 1, "n_shards", n_shards, "there must be at least one shard")
+    """Subposteriors of §VI: mean 0, C_s Toeplitz with first column ρ^0, …, ρ^(d-1), ρ = (s-1)/K."""
+    require(n_shards >= 1, f"n_shards must be at least 1, not {n_shards}.")
     covs = [toeplitz((shard / n_shards) ** np.arange(dim)) for shard in range(n_shards)]
     return GaussianSubposteriors(np.zeros((n_shards, dim)), np.array(covs))
 
@@ -117,14 +117,12 @@ def gaussian_mean_model(
     rows
         The data, shape (n_rows, d), cut into shards in the order given.
     n_shards
-        K. Shards are as equal in size as can be; K need not divide the number of rows.
+        K. Shards have sizes that differ by at most 1; K need not divide the number of rows.
     """
-    require(n_shards >= 1, "n_shards", n_shards, "there must be at least one shard")
+    require(n_shards >= 1, f"n_shards must be at least 1, not {n_shards}.")
     require(
         len(rows) >= n_shards,
-        "rows",
-        len(rows),
-        f"a shard needs at least one: use at most {len(rows)} shards",
+        f"{len(rows)} rows do not fill {n_shards} shards. Use at most {len(rows)} shards.",
     )
     shards = np.array_split(rows, n_shards)
     noise_precision, prior_precision = spd_inverse(noise_cov), spd_inverse(prior_cov)

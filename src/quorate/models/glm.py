@@ -1,4 +1,4 @@
-"""Ready-made generalised linear models in numpy, with gradients and priors in words."""
+"""Ready-made generalised linear models in numpy, with gradients and priors given in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class GeneralisedLinearModel:
 
     @cached_property
     def _groups(self) -> tuple[tuple[Prior, IntArray], ...]:
-        """Coefficients that share a prior, so that each prior is evaluated once."""
+        """Priors, each with the coefficients that share it, so that each is evaluated once."""
         return tuple(
             (prior, np.array([i for i, other in enumerate(self.priors) if other == prior]))
             for prior in dict.fromkeys(self.priors)
@@ -105,32 +105,35 @@ class GeneralisedLinearModel:
 
 @dataclass(frozen=True)
 class _Prepare:
-    """Check a shard and let the family keep what it needs of it."""
+    """Check a shard and let the family prepare it."""
 
     family: Family
     columns: tuple[str, ...]
 
     def __call__(self, shard: Shard) -> Any:
-        for name in ("X", "y"):
-            way_out = f"there is no `{name}`: a generalised linear model needs `X` (n, p), `y` (n,)"
-            require(name in shard, "names of the data", sorted(shard), way_out)
+        lacking = [name for name in ("X", "y") if name not in shard]
+        if lacking:
+            raise BadInputError(
+                f"No array named `{lacking[0]}`. The data are {', '.join(sorted(shard))}; a "
+                "generalised linear model needs `X` (n, p) and `y` (n,)."
+            )
         columns, response = (_numbers(name, shard[name]) for name in ("X", "y"))
-        p = len(self.columns)
-        right = columns.ndim == 2 and columns.shape[1] == p
-        require(right, "shape of X", columns.shape, f"it needs one column for each of {p} names")
+        p, got = len(self.columns), f"X has shape {columns.shape}"
+        require(columns.ndim == 2 and columns.shape[1] == p, f"{got}. It needs {p} columns.")
         right = response.shape == columns.shape[:1]
-        require(right, "shape of y", response.shape, f"X has {len(columns)} rows: one y for each")
+        require(right, f"{got} and y has shape {response.shape}. Each row needs one y.")
         for name, column in zip(self.columns, columns.T, strict=True):
             finite = np.isfinite(column)
             if not finite.all():
                 row = int(np.argmin(finite))
-                way_out = "columns of X must be finite: drop such rows or fill them in"
-                raise BadInputError(f"{name} in row {row}", float(column[row]), way_out)
+                what = f"Column `{name}` of X is {column[row]} in row {row}."
+                raise BadInputError(f"{what} It must be finite: drop or fill such rows.")
         missing = np.isnan(response)
-        way_out = f"{missing.sum()} values of y are missing: drop those rows or fill them in"
-        require(
-            not missing.any(), f"y[{np.argmax(missing)}]" if len(missing) else "y", "nan", way_out
-        )
+        if missing.any():
+            raise BadInputError(
+                f"y is missing in {missing.sum()} rows, the first being row {np.argmax(missing)}. "
+                "Drop or fill those rows."
+            )
         return self.family.prepare(columns, response)
 
 
@@ -156,13 +159,12 @@ def logistic(
     Parameters
     ----------
     columns
-        Names of the columns of X, or their number. A column of ones is the intercept; none is
-        added.
+        Names of the columns of X, or their number. No intercept is added: give a column of ones.
     prior
-        Of every coefficient, in words: `normal(0, 2.5)`, `student_t(4, 0, 2.5)`, `cauchy(0, 1)`,
-        `laplace(0, 1)` or `flat`. The default suits columns of unit scale.
+        Prior of every coefficient, in words: `normal(0, 2.5)`, `student_t(4, 0, 2.5)`,
+        `cauchy(0, 1)`, `laplace(0, 1)` or `flat`. The default suits columns of unit scale.
     priors
-        Of particular coefficients, by name.
+        Priors of particular coefficients, by name.
     """
     return _model(Logistic(), columns, prior, priors, None)
 
@@ -202,12 +204,14 @@ def _model(
         names = tuple(f"beta[{i}]" for i in range(columns))
     else:
         names = tuple(columns)
-    require(len(names) >= 1, "columns", columns, "there must be at least one")
+    require(len(names) >= 1, f"A model needs at least one column, not {columns!r}.")
     twice = sorted({name for name in names if names.count(name) > 1})
-    require(not twice, "columns", twice, "names must differ")
+    require(not twice, f"Names of columns must differ. Rename {', '.join(twice)}.")
     particular = dict(priors or {})
     unknown = sorted(set(particular) - set(names))
-    require(not unknown, "priors", unknown, f"the columns are {', '.join(names)}")
+    if unknown:
+        message = f"No column named `{unknown[0]}` for a prior. The columns are {', '.join(names)}."
+        raise BadInputError(message)
     return GeneralisedLinearModel(
         family,
         names,
@@ -218,6 +222,9 @@ def _model(
 
 def _numbers(name: str, array: Any) -> Array:
     dtype = np.asarray(array).dtype
-    way_out = "it must hold numbers: encode text as numbers first, or use a formula"
-    require(dtype.kind in "buif", f"type of {name}", str(dtype), way_out)
+    require(
+        dtype.kind in "buif",
+        f"{name} has type {dtype}. It must hold numbers: encode text as numbers first, or use a "
+        "formula.",
+    )
     return np.asarray(array, dtype=np.float64)

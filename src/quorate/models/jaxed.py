@@ -13,8 +13,8 @@ from quorate.models.protocol import Shard
 class Compiled:
     """A log prior `prior(x, xp)` and a log-likelihood `likelihood(x, shard, xp)`, compiled.
 
-    Compilation happens at first use in a process, never in the constructor; what is compiled does
-    not travel when this is pickled. Rows are put on the device once for shards that cannot change.
+    Each process compiles at first use, never in the constructor. Compiled code is not pickled.
+    Rows of shards that cannot change are copied to the device once.
     """
 
     def __init__(self, prior: Callable[..., Any], likelihood: Callable[..., Any]) -> None:
@@ -38,11 +38,11 @@ class Compiled:
         return self._jitted[3](x, self._on_device(shard))
 
     def traced_prior(self, x: Any) -> Any:
-        """The log prior of a JAX array, for others to compile."""
+        """The log prior of a JAX array, for the caller to compile."""
         return self._functions[0](x, xp=jax_in_float64().numpy)
 
     def traced_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
-        """The log-likelihood of JAX arrays, for others to compile."""
+        """The log-likelihood of JAX arrays, for the caller to compile."""
         return self._functions[1](x, shard, xp=jax_in_float64().numpy)
 
     @cached_property

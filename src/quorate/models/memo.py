@@ -1,4 +1,4 @@
-"""What is worked out from a shard once and used at every evaluation."""
+"""Memory for what is computed from a shard once and used at every evaluation."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,14 +9,14 @@ import numpy as np
 from quorate.models.protocol import Shard
 
 T = TypeVar("T")
-_KEPT = 16  # shards; a worker holds few, and what is kept for one is no larger than its rows
+_KEPT = 16  # shards; a worker holds few, and an answer is no larger than the rows of its shard
 
 
 class PerShard(Generic[T]):
-    """A function of a shard that remembers its last answers, where that is safe.
+    """A function of a shard that remembers its last answers.
 
-    Only shards whose arrays are read-only, as those on disk are, are remembered: by which arrays
-    they hold, not by what is in them. Answers do not travel when this is pickled.
+    It remembers only shards whose arrays are read-only, as those on disk are, and knows them by the
+    identity of the arrays, not by their content. Answers are not pickled.
     """
 
     def __init__(self, compute: Callable[[Shard], T]) -> None:
@@ -29,7 +29,7 @@ class PerShard(Generic[T]):
             return self._compute(shard)
         key = tuple((name, id(array)) for name, array in sorted(shard.items()))
         if key not in self._answers:
-            # The arrays are kept too: so long as they live, no other array has their identity.
+            # The arrays are stored too: while they live, no other array can have their identity.
             self._answers[key] = (list(shard.values()), self._compute(shard))
             if len(self._answers) > _KEPT:
                 self._answers.popitem(last=False)
@@ -40,7 +40,7 @@ class PerShard(Generic[T]):
 
 
 def _may_change(array: Any) -> bool:
-    while isinstance(array, np.ndarray):  # a read-only view of an array that can be written to
+    while isinstance(array, np.ndarray):  # a read-only view may be of a writeable array
         if array.flags.writeable:
             return True
         array = array.base

@@ -34,7 +34,7 @@ class NumpyroModel:
     program: Program
     start: tuple[float, ...]
     compiled: Compiled
-    variables: tuple[str, ...]  # what `constrain` gives
+    variables: tuple[str, ...]  # names of what `constrain` returns
 
     @property
     def dim(self) -> int:
@@ -48,7 +48,7 @@ class NumpyroModel:
         return np.array(self.start)
 
     def rows(self, data: Mapping[str, Any]) -> Shard:
-        """The data as shards want them: only what is cut, rows first."""
+        """The data of shards: the arrays that are cut, rows first."""
         return self.program.split.rows(data)
 
     def log_prior(self, x: Array) -> float:
@@ -103,13 +103,13 @@ def from_numpyro(
     Parameters
     ----------
     model
-        The program, a function of keyword arguments. It must take any number of rows: sizes of
-        plates are read from the data (`len(y)`), not fixed.
+        The program, a function of keyword arguments. It must take any number of rows, so plates
+        get their sizes from the data (`len(y)`).
     split
-        Which of its arguments are cut into shards, and along which axis: {"X": 0, "y": 0}.
+        The arguments that are cut into shards, and along which axis: {"X": 0, "y": 0}.
     data
-        All its arguments. A few rows are kept to look at the program with; arguments that are not
-        in `split` are passed whole to every shard.
+        All its arguments. The model keeps a few rows to examine the program with. Arguments that
+        are not in `split` are passed whole to every shard.
     factors
         For each `numpyro.factor`, whether it belongs to the `prior` or to the `likelihood`.
     initial
@@ -118,13 +118,13 @@ def from_numpyro(
     Raises
     ------
     BadInputError
-        If the program has discrete latent variables, latent variables per row, parameters without
-        a prior, subsampled plates, a prior that depends on the rows, or a likelihood that does not
+        The program has discrete latent variables, latent variables per row, parameters without a
+        prior, subsampled plates, a prior that depends on the rows, or a likelihood that does not
         factor over rows.
     """
     jax = jax_in_float64()
     load("numpyro", "numpyro")
-    require(callable(model), "model", model, "it must be a NumPyro program, a function")
+    require(callable(model), f"model must be a NumPyro program, a function, not {model!r}.")
     cut = read_split(split, data)
     constants = {name: value for name, value in data.items() if name not in cut.names}
     example = few_rows(cut.rows(data))
@@ -135,9 +135,9 @@ def from_numpyro(
         model, constants, cut, example, sites, read_roles(factor_names, factors, "factor")
     )
     dim = sum(len(site.labels) for site in sites)
-    require(dim > 0, "model", "without latent variables", "there is nothing to draw")
+    require(dim > 0, "The model has no latent variables, so there is nothing to draw.")
     start = np.zeros(dim) if initial is None else np.asarray(initial, dtype=np.float64)
-    require(start.shape == (dim,), "initial", initial, f"it must hold {dim} numbers")
+    require(start.shape == (dim,), f"initial must hold {dim} numbers, not {initial!r}.")
     compiled = Compiled(program.log_prior, program.log_likelihood)
     variables = _stable_variables(program, jax.numpy, dim)
     built = NumpyroModel(program, tuple(map(float, start)), compiled, variables)
@@ -149,20 +149,21 @@ def _compare(sites: tuple[Site, ...], fewer: tuple[Site, ...]) -> None:
     shapes = {site.name: site.shape for site in fewer}
     for site in sites:
         refuse_row_latent(site.name, site.shape, shapes.get(site.name, ()))
-    same = [site.name for site in sites] == [site.name for site in fewer]
-    way_out = "its latent variables change with the number of rows: they must be the same"
-    require(same, "model", [site.name for site in fewer], way_out)
+    names, others = ([site.name for site in found] for found in (sites, fewer))
+    require(
+        names == others,
+        f"The latent variables are {names} for all rows and {others} for some of them. They must "
+        "not depend on the number of rows.",
+    )
 
 
 def _stable_variables(program: Program, xp: Namespace, dim: int) -> tuple[str, ...]:
-    """Names of variables that do not depend on the rows; a prior that does is refused."""
+    """Names of variables that do not depend on the rows. Priors that do are refused."""
     (x,), (first, second) = probes(dim, 1), halves(program.example)[1]
     traces = [program.run(xp.asarray(x), rows, xp)[0] for rows in (first, second)]
     for name, site in traces[0].items():
         if is_latent(site):
-            require_same_prior(
-                f"prior of {name}", *(np.asarray(log_prob(trace[name])) for trace in traces)
-            )
+            require_same_prior(name, *(np.asarray(log_prob(trace[name])) for trace in traces))
     values = [program.natural(xp.asarray(x), rows, xp) for rows in (first, second, program.example)]
     return tuple(
         name

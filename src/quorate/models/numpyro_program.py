@@ -1,7 +1,7 @@
-"""A NumPyro program run on an unconstrained vector, and what is found in it.
+"""A NumPyro program as log densities of an unconstrained vector.
 
-Sites are weighted here, by hand: NumPyro adds the log-Jacobian of a latent site as a factor of its
-own, so that scaling latent sites by 1/K would leave the Jacobian at power 1.
+Log densities of sites are summed here. NumPyro adds the log-Jacobian of a latent site as a separate
+factor, so scaling its latent sites by 1/K would leave the Jacobian at power 1.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from quorate.models.splitting import Split, refuse_discrete
 
 @dataclass(frozen=True)
 class Site:
-    """A latent variable: its name, the shape of its unconstrained value, and coordinate names."""
+    """A latent variable: its name, the shape of its unconstrained value, names of coordinates."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,11 +36,11 @@ class Program:
     model, constants, split
         As the user gave them.
     example
-        A few rows, with which the program is run where only its prior is wanted.
+        A few rows, for runs that need only the prior.
     sites
         Latent variables, in the order of the unconstrained vector.
     roles
-        Of `numpyro.factor` sites: prior or likelihood.
+        Role of each `numpyro.factor` site: prior or likelihood.
     """
 
     model: Callable[..., Any]
@@ -51,14 +51,14 @@ class Program:
     roles: Mapping[str, str]
 
     def log_prior(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
-        """Of the unconstrained point, Jacobian included."""
+        """Log prior of the unconstrained point, Jacobian included."""
         trace, log_jacobian = self.run(x, self.example, xp)
         return log_jacobian + sum(
             (log_prob(site) for site in trace.values() if self._is_prior(site)), xp.zeros(())
         )
 
     def log_likelihood(self, x: AnyArray, shard: Any, xp: Namespace = np) -> AnyArray:
-        """Of the rows of a shard."""
+        """Log-likelihood of the rows of a shard."""
 
         def total(x: AnyArray, shard: Any) -> AnyArray:
             observed = (s for s in self.run(x, shard, xp)[0].values() if self._is_likelihood(s))
@@ -67,7 +67,7 @@ class Program:
         return call("model", total, x, shard)
 
     def natural(self, x: AnyArray, rows: Any, xp: Namespace) -> dict[str, AnyArray]:
-        """Latent variables on their natural scale, and deterministic ones."""
+        """Latent variables on their natural scale, and deterministic variables."""
         trace, _ = self.run(x, rows, xp)
         return {
             name: site["value"]
@@ -76,7 +76,7 @@ class Program:
         }
 
     def run(self, x: AnyArray, rows: Any, xp: Namespace) -> tuple[dict[str, Any], AnyArray]:
-        """All sites at x, and the log-Jacobian."""
+        """The trace of all sites at x, and the log-Jacobian."""
         handlers = load("numpyro.handlers", "numpyro")
         biject_to = load("numpyro.distributions", "numpyro").biject_to
         values, jacobians, start = {}, [], 0
@@ -110,7 +110,7 @@ class Program:
 def discover(
     model: Callable[..., Any], constants: Mapping[str, Any], split: Split, rows: Any
 ) -> tuple[tuple[Site, ...], tuple[str, ...]]:
-    """Latent sites and names of factors; what can never be split is refused."""
+    """Latent sites and names of factors. Programs that can never be split are refused."""
     handlers = load("numpyro.handlers", "numpyro")
     distributions = load("numpyro.distributions", "numpyro")
     jax = jax_in_float64()
@@ -132,10 +132,10 @@ def discover(
     trace = call("model", lambda shard: handlers.trace(placed).get_trace(**shard), arguments)
     for name, site in trace.items():
         if site["type"] == "param":
-            raise BadInputError(f"param {name}", "without a prior", "make it a sample site")
+            raise BadInputError(f"Param {name} has no prior. Make it a sample site.")
         if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-            way_out = "shards take the place of subsampling: leave `subsample_size` out"
-            raise BadInputError(f"plate {name}", "subsampled", way_out)
+            message = f"Plate {name} is subsampled. Shards do that job: omit `subsample_size`."
+            raise BadInputError(message)
     unit = distributions.Unit
     factors = [
         name for name, s in trace.items() if s["type"] == "sample" and isinstance(s["fn"], unit)
@@ -150,12 +150,12 @@ def _labels(name: str, shape: tuple[int, ...], transform: Any) -> tuple[str, ...
 
 
 def is_latent(site: Mapping[str, Any]) -> bool:
-    """Whether a site is drawn, not observed."""
+    """Whether a site is a latent variable."""
     return bool(site["type"] == "sample" and not site["is_observed"])
 
 
 def log_prob(site: Mapping[str, Any]) -> AnyArray:
-    """Of the whole site, with the scale that the program gives it."""
+    """Log density of a whole site, with the scale that the program gives it."""
     value = site["fn"].log_prob(site["value"])
     scale = 1.0 if site["scale"] is None else site["scale"]
     return (scale * value).sum()

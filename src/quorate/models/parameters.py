@@ -1,4 +1,4 @@
-"""Declared parameters: from an unconstrained vector to what a user's functions take, and names."""
+"""Declared parameters: names, and the map from an unconstrained vector to natural values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ class Parameters:
     Parameters
     ----------
     supports
-        Each with its path: the keys that lead to it in the (nested) dictionary; () for a single
-        value without a name.
+        Each support with its path: the keys that lead to it in the (nested) dictionary, or () for
+        a single value without a name.
     coordinates
-        Names of the entries of a real vector without keys, where the user gave them.
+        Names of the entries of a real vector without keys, if the user gave any.
     """
 
     supports: tuple[tuple[Path, Support], ...]
@@ -44,13 +44,13 @@ class Parameters:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """One for each unconstrained coordinate."""
+        """One name for each unconstrained coordinate."""
         return self.coordinates or tuple(
             label for path, support in self.supports for label in support.labels(_dotted(path))
         )
 
     def constrain(self, x: AnyArray, xp: Namespace = np) -> Any:
-        """What a user's function takes: a value, or a (nested) dictionary of them."""
+        """The argument of a user's function: a value, or a (nested) dictionary of values."""
         values = {path: support.constrain(part, xp) for path, support, part in self._parts(x)}
         return values[()] if () in values else _nested(values)
 
@@ -89,18 +89,18 @@ class Parameters:
 
 
 def declared(parameters: Declaration) -> Parameters:
-    """Parameters as users write them.
+    """Parameters from a user's declaration.
 
     A number or a list of names is a real vector; a support is a single value; a dictionary, which
     may be nested, has a support for each name, or for a scalar the words `real`, `positive` or
     `unit_interval`.
     """
     if isinstance(parameters, int | np.integer):
-        require(parameters >= 1, "parameters", parameters, "a model has at least one")
+        require(parameters >= 1, f"parameters is {parameters}. A model has at least one.")
         return Parameters((((), Real((int(parameters),))),))
     if isinstance(parameters, Mapping):
         supports = tuple(_leaves((), parameters))
-        require(len(supports) > 0, "parameters", {}, "declare at least one, with its support")
+        require(len(supports) > 0, "parameters is empty. Declare at least one, with its support.")
         return Parameters(supports)
     if _is_support(parameters):
         return Parameters((((), parameters),))  # type: ignore[arg-type]
@@ -108,13 +108,11 @@ def declared(parameters: Declaration) -> Parameters:
     valid = not isinstance(parameters, str) and names and all(isinstance(n, str) for n in names)
     require(
         bool(valid),
-        "parameters",
-        parameters,
-        "give their number, a list of names, or a dictionary of supports such as "
-        '{"beta": Real(3), "sigma": Positive()}',
+        f"parameters cannot be {parameters!r}. Give their number, a list of names, or a dictionary "
+        'of supports such as {"beta": Real(3), "sigma": Positive()}.',
     )
     twice = sorted({name for name in names if names.count(name) > 1})
-    require(not twice, "parameters", twice, "names must differ")
+    require(not twice, f"Names of parameters must differ. Rename {', '.join(twice)}.")
     return Parameters((((), Real((len(names),))),), names)
 
 
@@ -128,9 +126,10 @@ def _leaves(path: Path, tree: Mapping[str, Any]) -> Iterator[tuple[Path, Support
         elif _is_support(node):
             yield here, node
         else:
-            known = ", ".join(_SCALARS)
-            way_out = f"give a support such as Real(3) or Simplex(4), or one of the words {known}"
-            raise BadInputError(f"parameters[{_dotted(here)!r}]", node, way_out)
+            raise BadInputError(
+                f"parameters[{_dotted(here)!r}] cannot be {node!r}. Give a support such as Real(3) "
+                f"or Simplex(4), or one of the words {', '.join(_SCALARS)}."
+            )
 
 
 def _is_support(node: object) -> bool:
@@ -155,13 +154,12 @@ def _checked(path: Path, support: Support, values: Any) -> Array:
     name = _dotted(path)
     for key in path:
         known = isinstance(values, Mapping) and key in values
-        require(known, "initial", values, f"it must hold a value for {name}")
+        require(known, f"initial has no value for {name}. It must hold one for each parameter.")
         values = values[key]
     value = np.asarray(values, dtype=np.float64)
-    right = value.shape == support.shape
-    require(right, f"initial value of {name}", value, f"its shape must be {support.shape}")
+    got = f"The initial value of {name} is {value}"
+    require(value.shape == support.shape, f"{got}. Its shape must be {support.shape}.")
     with np.errstate(all="ignore"):
         inside = bool(np.isfinite(support.unconstrain(value)).all())
-    kind = type(support).__name__
-    require(inside, f"initial value of {name}", value, f"it must lie inside its support, {kind}")
+    require(inside, f"{got}. It must lie inside its support, {type(support).__name__}.")
     return value

@@ -1,4 +1,7 @@
-"""Priors in words, `normal(0, 2.5)`: log densities and their derivatives, on the natural scale."""
+"""Priors given in words, such as `normal(0, 2.5)`: log densities and derivatives.
+
+All are densities on the natural scale.
+"""
 
 import re
 from collections.abc import Callable
@@ -13,52 +16,44 @@ from quorate._types import Array
 from quorate.errors import BadInputError, require
 
 Kind = Literal["coefficient", "scale"]
-Density = Callable[..., tuple[Array, Array]]  # of values and arguments; with its derivative
+Density = Callable[..., tuple[Array, Array]]  # (values, *arguments) to log density, derivative
 _LOG_2PI = np.log(2 * np.pi)
 
 
 @dataclass(frozen=True)
 class Prior:
-    """One prior: `words` as the user wrote them, the density's name and its arguments."""
+    """One prior: the user's `words`, the name of the density and its arguments."""
 
     words: str
     name: str
     arguments: tuple[float, ...]
     kind: Kind
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether it is improper."""
-        return self.name == "flat"
-
     def log_density(self, values: Array) -> tuple[Array, Array]:
-        """Of each value, and its derivative there."""
+        """The log density of each value, and its derivative."""
         density, _ = _KNOWN[self.kind][self.name]
         return density(values, *self.arguments)
 
 
 def parse(words: str, kind: Kind) -> Prior:
-    """A prior as users write it: a name, with arguments in brackets if it has any."""
+    """A prior from a user's words: a name, with arguments in brackets if it has any."""
     known = _KNOWN[kind]
     choices = "; ".join(_usage(name, arguments) for name, (_, arguments) in known.items())
-    way_out = f"for a {kind} write one of: {choices}"
-    if not isinstance(words, str):
-        raise BadInputError("prior", words, way_out)
-    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", words)
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", words) if isinstance(words, str) else None
     if match is None or match[1] not in known:
-        raise BadInputError("prior", words, way_out)
+        raise BadInputError(f"The prior of a {kind} cannot be {words!r}. Write one of: {choices}.")
     name, (_, wanted) = match[1], known[match[1]]
     try:
         arguments = tuple(float(part) for part in (match[2] or "").split(",") if part.strip())
     except ValueError:
-        raise BadInputError(
-            "prior", words, "arguments are plain numbers, as in normal(0, 2.5)"
-        ) from None
+        message = f"Prior {words!r} needs plain numbers as arguments, as in normal(0, 2.5)."
+        raise BadInputError(message) from None
     usage = _usage(name, wanted)
-    require(len(arguments) == len(wanted), "prior", words, f"write it {usage}")
+    require(len(arguments) == len(wanted), f"Prior {words!r} is incomplete. Write {usage}.")
     for value, argument in zip(arguments, wanted, strict=True):
+        rule = "finite" if argument == "location" else "a number above 0"
         fine = np.isfinite(value) and (value > 0 or argument == "location")
-        require(bool(fine), "prior", words, f"in {usage}, {argument} must be a number above 0")
+        require(bool(fine), f"Prior {words!r} is wrong: in {usage}, {argument} must be {rule}.")
     return Prior(words, name, arguments, kind)
 
 

@@ -1,4 +1,4 @@
-"""What a model is: log densities on an unconstrained vector, and names for what comes out."""
+"""The interface of a model: log densities of an unconstrained vector, and names."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -22,20 +22,20 @@ class Model(Protocol):
         """One name for each unconstrained coordinate."""
 
     def initial(self) -> Array:
-        """A point to start the search for the mode from, shape (dim,)."""
+        """The start of the search for the mode, shape (dim,)."""
 
     def log_prior(self, x: Array) -> float:
-        """Of the unconstrained point, Jacobian included."""
+        """Log prior of the unconstrained point, Jacobian included."""
 
     def log_likelihood(self, x: Array, shard: Shard) -> float:
-        """Of the rows of a shard."""
+        """Log-likelihood of the rows of a shard."""
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         """Named variables on their natural scale: (n, dim) to (n, *shape) each."""
 
 
 class DifferentiableModel(Model, Protocol):
-    """A model that knows its gradients."""
+    """A model with gradients."""
 
     def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
         """The log prior and its gradient, shape (dim,)."""

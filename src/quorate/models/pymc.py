@@ -14,6 +14,7 @@ from quorate.models.checks import call, settled, settled_gradient
 from quorate.models.protocol import Shard
 from quorate.models.pymc_graph import Graph, ancestors, data_of, value_of
 from quorate.models.splitting import (
+    PER_ROW,
     Split,
     few_rows,
     probes,
@@ -40,7 +41,7 @@ class PymcModel:
         return np.array(self.start)
 
     def rows(self, data: Mapping[str, Any] | None = None) -> Shard:
-        """The data as shards want them, rows first; by default those in the PyMC model."""
+        """The data of shards, rows first; by default those in the PyMC model."""
         held = {name: value_of(variable) for name, variable in data_of(self.graph.model).items()}
         return self.graph.split.rows(held if data is None else data)
 
@@ -85,25 +86,26 @@ def from_pymc(
     Parameters
     ----------
     model
-        The PyMC model. What is cut must be in it as `pm.Data` or as `observed` values.
+        The PyMC model. It must hold the arrays that are cut as `pm.Data` or as `observed` values.
     split
-        Names of these (of the `pm.Data`, or of the observed variable) and the axis along which
-        each is cut: {"X": 0, "y": 0}.
+        Names of these arrays (of the `pm.Data`, or of the observed variable) and the axis along
+        which each is cut: {"X": 0, "y": 0}.
     potentials
         For each `pm.Potential`, whether it belongs to the `prior` or to the `likelihood`.
     initial
         The unconstrained point where the search for the mode starts; PyMC's own by default.
     mode
-        How PyTensor compiles: its default, or `JAX` or `NUMBA`, which bring a BLAS of their own.
+        PyTensor's compilation mode: its default, or `JAX` or `NUMBA`, which have their own BLAS.
 
     Raises
     ------
     BadInputError
-        If the model has discrete latent variables, latent variables per row, a prior that depends
-        on the data, or a likelihood that does not factor over rows.
+        The model has discrete latent variables, latent variables per row, a prior that depends on
+        the data, or a likelihood that does not factor over rows.
     """
     pymc = load("pymc", "pymc")
-    require(isinstance(model, pymc.Model), "model", type(model).__name__, "it must be a pm.Model")
+    is_model = isinstance(model, pymc.Model)
+    require(is_model, f"model must be a pm.Model, not a {type(model).__name__}.")
     data = data_of(model)
     cut = read_split(split, {name: value_of(variable) for name, variable in data.items()})
     for value in model.value_vars:
@@ -117,8 +119,9 @@ def from_pymc(
     start = [np.ravel(point[value.name]) for value in model.value_vars] or [np.zeros(0)]
     x = np.concatenate(start) if initial is None else np.asarray(initial, dtype=np.float64)
     labels = _labels(model, shapes)
-    require(len(labels) > 0, "model", "without latent variables", "there is nothing to draw")
-    require(x.shape == (len(labels),), "initial", initial, f"it must hold {len(labels)} numbers")
+    dim = len(labels)
+    require(dim > 0, "The model has no latent variables, so there is nothing to draw.")
+    require(x.shape == (dim,), f"initial must hold {dim} numbers, not {initial!r}.")
     built = PymcModel(graph, labels, tuple(map(float, x)))
     _require_fewer_rows_work(built)
     require_factors(built.log_likelihood, list(probes(built.dim)), few_rows(built.rows()))
@@ -133,18 +136,14 @@ def _refuse_rows_in_prior(model: Any, split: Split) -> None:
     for rv in model.free_RVs:
         above = ancestors(rv)
         per_row = row_dims & set(dims.get(rv.name, ())) or lengths & above
-        way_out = (
-            "a latent variable per row lives on one shard only, so draws of shards cannot be "
-            "combined: integrate it out, or make it one per group, with the group as data"
-        )
-        require(not per_row, f"latent variable {rv.name}", "one per row", way_out)
+        require(not per_row, f"Latent variable {rv.name} is one per row. {PER_ROW}")
         used = sorted(name for variable, name in sources.items() if variable in above)
-        way_out = (
-            f"its size or prior is worked out from {', '.join(used)}, which is cut: shards would "
-            "have different latent variables or priors. Compute what it needs beforehand, as a "
-            "number; integrate out latent variables per row"
+        require(
+            not used,
+            f"The size or the prior of latent variable {rv.name} depends on {', '.join(used)}, "
+            "which is cut, so shards would have different latent variables or priors. Compute what "
+            "it needs beforehand, as a number; integrate out latent variables per row.",
         )
-        require(not used, f"latent variable {rv.name}", "data-dependent", way_out)
 
 
 def _require_fewer_rows_work(built: PymcModel) -> None:
@@ -160,8 +159,7 @@ def _require_fewer_rows_work(built: PymcModel) -> None:
         culprit = f" Latent variable {', '.join(guilty)} is one per row." if guilty else ""
         message = (
             f"The log-likelihood cannot be evaluated on some of the rows.{culprit} Name in `split` "
-            "every array with rows, as pm.Data, and declare no latent variable per row. PyMC said: "
-            f"{error}"
+            f"every array with rows, as pm.Data, and declare no latent variable per row. {error}"
         )
         raise BadInputError(message) from error
 

@@ -1,7 +1,7 @@
 """The graph of a PyMC model on an unconstrained vector, with rows as inputs.
 
-Data that live in the graph as shared variables or constants are replaced by fresh inputs before
-anything is compiled: passed as inputs without that, they would silently be ignored.
+Data are shared variables or constants of the graph. They are replaced by fresh inputs before
+anything is compiled; otherwise PyTensor would silently ignore rows that are passed as inputs.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ class Graph:
     model, split
         As the user gave them.
     roles
-        Of potentials: prior or likelihood.
+        Role of each potential: prior or likelihood.
     shapes
-        Of the unconstrained value of each latent variable, in the order of the vector.
+        Shape of the unconstrained value of each latent variable, in the order of the vector.
     mode
-        Of PyTensor's compilation.
+        PyTensor's compilation mode.
     """
 
     model: Any
@@ -39,27 +39,27 @@ class Graph:
 
     @cached_property
     def prior(self) -> Callable[..., Any]:
-        """x to (log prior, gradient)."""
+        """Function of x: the log prior and its gradient."""
         return self._compile([self.log_prior], gradient=True)
 
     @cached_property
     def prior_alone(self) -> Callable[..., Any]:
-        """x to the log prior."""
+        """Function of x: the log prior."""
         return self._compile([self.log_prior])
 
     @cached_property
     def likelihood(self) -> Callable[..., Any]:
-        """x and rows to (log-likelihood, gradient)."""
+        """Function of x and rows: the log-likelihood and its gradient."""
         return self._compile([self.log_likelihood], gradient=True, rows=True)
 
     @cached_property
     def likelihood_alone(self) -> Callable[..., Any]:
-        """x and rows to the log-likelihood."""
+        """Function of x and rows: the log-likelihood."""
         return self._compile([self.log_likelihood], rows=True)
 
     @cached_property
     def natural(self) -> tuple[tuple[str, ...], Callable[..., Any]]:
-        """Names of variables, and x to their values on the natural scale."""
+        """Names of variables, and the function of x with their values on the natural scale."""
         kept = {rv.name for rv in self.model.free_RVs}
         kept |= {variable.name for variable in self.model.deterministics}
         inputs = set(self.row_variables)
@@ -73,12 +73,12 @@ class Graph:
 
     @property
     def log_prior(self) -> Any:
-        """Of the unconstrained point: with the Jacobian, at the same power."""
+        """Symbolic log prior of the unconstrained point, Jacobian included."""
         return self.model.varlogp + self._potentials("prior")
 
     @property
     def log_likelihood(self) -> Any:
-        """Of the data."""
+        """Symbolic log-likelihood of the data."""
         logprob = load("pymc.logprob.basic", "pymc")
         values = dict(self.model.rvs_to_values)
         observed = []
@@ -95,12 +95,12 @@ class Graph:
 
     @property
     def row_variables(self) -> list[Any]:
-        """What stands for the data in the graph."""
+        """The variables of the graph that hold the data."""
         return [data_of(self.model)[name] for name in self.split.names]
 
     @cached_property
     def _fresh(self) -> dict[Any, Any]:
-        """What takes the place of the data; the number of rows is left open."""
+        """Inputs that replace the data; the number of rows is left open."""
         tensor = load("pytensor.tensor", "pymc")
         return {
             variable: tensor.TensorType(variable.dtype, shape=(None,) * variable.ndim)(name)
@@ -132,7 +132,7 @@ class Graph:
         if gradient:
             flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
         inputs = [x, *self._fresh.values()] if rows else [x]
-        # PyMC's own compile: where parameters are impossible, the log density is -inf.
+        # PyMC's own compile: the log density of impossible parameters is -inf.
         compiled: Callable[..., Any] = load("pymc", "pymc").compile(
             inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode=self.mode
         )
@@ -144,7 +144,7 @@ class Graph:
 
 
 def data_of(model: Any) -> dict[str, Any]:
-    """What may be cut: `pm.Data`, and observed values under the name of their variable."""
+    """Arrays that may be cut: `pm.Data`, and observed values by the name of their variable."""
     shared = {variable.name: variable for variable in model.data_vars}
     observed = {
         rv.name: model.rvs_to_values[rv]
@@ -155,21 +155,21 @@ def data_of(model: Any) -> dict[str, Any]:
 
 
 def value_of(variable: Any) -> Any:
-    """What a shared variable or a constant holds."""
+    """The value of a shared variable or a constant."""
     if hasattr(variable, "get_value"):
         return variable.get_value(borrow=True)
     return np.asarray(variable.eval())
 
 
 def _resized(rv: Any, value: Any) -> Any:
-    """An observed variable for as many rows as its new value has."""
+    """An observed variable, resized to the rows of its new value."""
     shapes = load("pymc.distributions.shape_utils", "pymc")
     n_axes = value.ndim - rv.owner.op.ndim_supp
     return shapes.change_dist_size(rv, [value.shape[axis] for axis in range(n_axes)])
 
 
 def _widened(outputs: list[Any]) -> dict[Any, Any]:
-    """Constants in full precision: PyTensor keeps 2.5 as float32, so that log 2.5 loses digits."""
+    """Constants in full precision: PyTensor stores 2.5 as float32, so log 2.5 loses digits."""
     pytensor, traversal = (load(name, "pymc") for name in ("pytensor", "pytensor.graph.traversal"))
     wide = {"float32": "float64", "int8": "int64", "int16": "int64"}
     if pytensor.config.floatX != "float64":
@@ -182,6 +182,6 @@ def _widened(outputs: list[Any]) -> dict[Any, Any]:
 
 
 def ancestors(variable: Any) -> set[Any]:
-    """All that a variable is computed from."""
+    """All variables that a variable is computed from."""
     traversal = load("pytensor.graph.traversal", "pymc")
     return set(traversal.ancestors([variable]))

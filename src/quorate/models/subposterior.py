@@ -9,7 +9,7 @@ from quorate._types import Array
 from quorate.errors import BadInputError
 from quorate.models.protocol import DifferentiableModel, Model, Shard
 
-NONE = -1e300  # log density that stands for -inf where numbers have to be finite
+NONE = -1e300  # stands for a log density of -inf where numbers have to be finite
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Target:
 
     model: Model
     shard: Shard
-    n_shards: float  # K; what the prior's logarithm is divided by
+    n_shards: float  # K, which divides the log prior
 
     @property
     def dim(self) -> int:
@@ -33,15 +33,15 @@ class Target:
 
     @property
     def n_rows(self) -> int | None:
-        """Rows of the shard, None where it has no arrays."""
+        """Number of rows of the shard; None if it has no arrays."""
         return next((len(rows) for rows in self.shard.values()), None)
 
     def log_density(self, x: Array) -> float:
-        """The prior is that of the unconstrained point, and it is what 1/K is the power of."""
+        """The log density at x. The prior of the unconstrained point is raised to the power 1/K."""
         return self.model.log_prior(x) / self.n_shards + self.model.log_likelihood(x, self.shard)
 
     def log_density_and_gradient(self, x: Array) -> tuple[float, Array]:
-        """The same with its gradient, shape (d,), for models that know theirs."""
+        """The log density and its gradient, shape (d,), for models with gradients."""
         model = cast(DifferentiableModel, self.model)
         prior, prior_gradient = model.log_prior_and_gradient(x)
         likelihood, gradient = model.log_likelihood_and_gradient(x, self.shard)
@@ -49,9 +49,9 @@ class Target:
 
 
 def log_densities(target: Target, points: Array) -> Array:
-    """At `points` (n, d), shape (n,): finite, `NONE` where there is no density, or no number.
+    """Log densities at `points` (n, d), shape (n,); `NONE` where they are not finite.
 
-    Points may lie where no chain would go, and where a model may overflow.
+    Points may lie where no chain would go and where a model overflows.
     """
 
     def value(x: Array) -> float:

@@ -1,9 +1,9 @@
-"""Where a parameter lives, and the bijection between there and unconstrained space.
+"""Supports of parameters, and their bijections with unconstrained space.
 
-Every support maps x in ℝⁿ to a value θ of its `shape` and knows log |dθ/dx|. For a simplex the
-density is that of all but its last entry, for a correlation matrix that of the entries below its
-diagonal, as the Dirichlet and LKJ densities are usually written. All functions take leading axes,
-and numpy or jax.numpy as `xp`.
+Every support maps x in ℝⁿ to a value θ of its `shape` and knows log |dθ/dx|. The density of a
+simplex is that of all but its last entry; the density of a correlation matrix is that of the
+entries below its diagonal. The Dirichlet and LKJ densities are usually written so. All functions
+take leading axes, and numpy or jax.numpy as `xp`.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Support(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one value θ."""
+        """Shape of one value θ."""
 
     @property
     def dim(self) -> int:
@@ -49,7 +49,7 @@ class Support(Protocol):
         """log |dθ/dx|: (..., n) to (...)."""
 
     def labels(self, name: str) -> tuple[str, ...]:
-        """One for each unconstrained coordinate of a parameter of that name."""
+        """One label for each unconstrained coordinate of a parameter of that name."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class UnitInterval:
 
 @dataclass(frozen=True)
 class Simplex:
-    """Positive numbers that sum to 1 along the last axis, by breaking a stick; x = 0 is its middle.
+    """Positive numbers that sum to 1 along the last axis, by stick breaking; x = 0 is the middle.
 
-    Piece k takes the share expit(x_k - log(n - k)) of what the pieces before it (from 0) left.
+    Piece k, from 0, takes the share expit(x_k - log(n - k)) of what earlier pieces left.
     """
 
     shape: tuple[int, ...]
@@ -159,8 +159,7 @@ class Simplex:
         return flatten(odds + self._offsets, self._free)
 
     def log_jacobian(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
-        # Piece k: d θ_k / d x_k = share (1 - share) (what was left before), and what is left
-        # after is (1 - share) (what was left before).
+        # dθ_k/dx_k = share_k (1 - share_k) left_k, and left_{k+1} = (1 - share_k) left_k.
         log_share, log_left = self._break(x, xp)
         return sum_over(log_share + log_left, len(self.shape), xp)
 
@@ -225,7 +224,7 @@ class Correlation:
     def __post_init__(self) -> None:
         settle_shape(self, 2)
         square = self.shape[-1] == self.shape[-2]
-        require(square, "shape", self.shape, "a correlation matrix is square: end it in (m, m)")
+        require(square, f"Correlation has shape {self.shape}. It must be square: end in (m, m).")
 
     @property
     def dim(self) -> int:
@@ -275,9 +274,9 @@ class Correlation:
         free = unflatten(x, self._free)
         zero, one = xp.zeros_like(free[..., :1]), xp.ones_like(free[..., :1])
         size, n_free = self.shape[-1], self._free[-1]
-        where = np.full((size, size), n_free)  # above the diagonal: the appended 0
+        where = np.full((size, size), n_free)  # above the diagonal: index of the appended 0
         where[self._below] = np.arange(n_free)
         log_rest = xp.concatenate([0.5 * log_sech2(free, xp), zero], axis=-1)[..., where]
         before = xp.cumsum(log_rest, axis=-1) - log_rest
-        np.fill_diagonal(where, n_free + 1)  # on it: the appended 1
+        np.fill_diagonal(where, n_free + 1)  # on the diagonal: index of the appended 1
         return xp.concatenate([xp.tanh(free), zero, one], axis=-1)[..., where] * xp.exp(before)
