@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from quorate.journal import WorkerEvent
-from quorate.run.history import Blocks, History
+from quorate.run.blocks import Blocks
+from quorate.run.history import History
 
 _MOST_SPANS = 8_000  # of all lanes together
 _COLUMNS = (40, 400)  # of the picture of one lane: fewest and most

@@ -7,7 +7,8 @@ import numpy as np
 from quorate._types import Array
 from quorate.merging.ess import fewest_draws
 from quorate.results.summary import settling, summary_row
-from quorate.run.history import Blocks, History
+from quorate.run.blocks import Blocks
+from quorate.run.history import History
 
 _MOST_SHOWN = 40
 _MOMENTS = 40  # at which the page shows a mean

@@ -13,7 +13,8 @@ from quorate.live.lanes import lanes
 from quorate.live.parameters import parameters
 from quorate.live.writer import can_know_writers, writer
 from quorate.results.html import first_line
-from quorate.run.history import Blocks, History
+from quorate.run.blocks import Blocks
+from quorate.run.history import History
 
 _LOOK_EVERY = 0.5  # seconds
 _PAUSES = 9  # pause that many times as long as a look took: the cores are for the workers

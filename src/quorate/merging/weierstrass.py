@@ -44,7 +44,7 @@ def weierstrass(
     Parameters
     ----------
     draws
-        (n_s, d) for each shard.
+        Arrays (n_s, d), one for each shard.
     seed
         Seed of the pairs and of their acceptance.
     n_draws

@@ -1,6 +1,6 @@
 """A model from two plain functions, in numpy or JAX."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -9,8 +9,8 @@ import numpy as np
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import Namespace
-from quorate.models.checks import at, call, require_scalar, settled, settled_gradient
-from quorate.models.jaxed import Compiled
+from quorate.models.checks import at, call, require_scalar, settled
+from quorate.models.jaxed import Compiled, CompiledDensities
 from quorate.models.parameters import Declaration, Parameters, declared
 from quorate.models.protocol import Shard
 
@@ -74,7 +74,7 @@ class FunctionModel:
 
 
 @dataclass(frozen=True)
-class JaxFunctionModel:
+class JaxFunctionModel(CompiledDensities):
     """A model with gradients, from JAX functions; compiled once per process and shard size."""
 
     functions: Functions
@@ -91,28 +91,6 @@ class JaxFunctionModel:
 
     def initial(self) -> Array:
         return np.array(self.start)
-
-    def log_prior(self, x: Array) -> float:
-        return settled("log_prior", self.compiled.prior(x), x, self.names)
-
-    def log_likelihood(self, x: Array, shard: Shard) -> float:
-        return settled("log_likelihood", self.compiled.likelihood(x, shard), x, self.names)
-
-    def jax_log_prior(self, x: Any) -> Any:
-        return self.compiled.traced_prior(x)
-
-    def jax_log_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
-        return self.compiled.traced_likelihood(x, shard)
-
-    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
-        value, gradient = self.compiled.prior_and_gradient(x)
-        number = settled("log_prior", value, x, self.names)
-        return number, settled_gradient("log_prior", number, gradient, x, self.names)
-
-    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
-        value, gradient = self.compiled.likelihood_and_gradient(x, shard)
-        number = settled("log_likelihood", value, x, self.names)
-        return number, settled_gradient("log_likelihood", number, gradient, x, self.names)
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         return self.functions.parameters.named(draws)

@@ -6,6 +6,7 @@ from typing import Any
 
 from quorate._extras import jax_in_float64
 from quorate._types import Array
+from quorate.models.checks import settled, settled_gradient
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
 
@@ -57,6 +58,35 @@ class Compiled:
 
     def __reduce__(self) -> tuple[type["Compiled"], tuple[Callable[..., Any], ...]]:
         return Compiled, self._functions
+
+
+class CompiledDensities:
+    """The log densities of a model that JAX compiles. The model has `compiled` and `names`."""
+
+    compiled: Compiled
+    names: Any
+
+    def log_prior(self, x: Array) -> float:
+        return settled("log_prior", self.compiled.prior(x), x, self.names)
+
+    def log_likelihood(self, x: Array, shard: Shard) -> float:
+        return settled("log_likelihood", self.compiled.likelihood(x, shard), x, self.names)
+
+    def jax_log_prior(self, x: Any) -> Any:
+        return self.compiled.traced_prior(x)
+
+    def jax_log_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
+        return self.compiled.traced_likelihood(x, shard)
+
+    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
+        value, gradient = self.compiled.prior_and_gradient(x)
+        number = settled("log_prior", value, x, self.names)
+        return number, settled_gradient("log_prior", number, gradient, x, self.names)
+
+    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
+        value, gradient = self.compiled.likelihood_and_gradient(x, shard)
+        number = settled("log_likelihood", value, x, self.names)
+        return number, settled_gradient("log_likelihood", number, gradient, x, self.names)
 
 
 def _to_device(shard: Shard) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from quorate._extras import jax_in_float64, load
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, Namespace
-from quorate.models.checks import settled, settled_gradient
-from quorate.models.jaxed import Compiled
+from quorate.models.jaxed import Compiled, CompiledDensities
 from quorate.models.numpyro_program import Program, Site, discover, is_latent, log_prob
 from quorate.models.protocol import Shard
 from quorate.models.splitting import (
@@ -28,7 +27,7 @@ from quorate.models.splitting import (
 
 
 @dataclass(frozen=True)
-class NumpyroModel:
+class NumpyroModel(CompiledDensities):
     """A model with gradients, from a NumPyro program."""
 
     program: Program
@@ -50,28 +49,6 @@ class NumpyroModel:
     def rows(self, data: Mapping[str, Any]) -> Shard:
         """The data of shards: the arrays that are cut, rows first."""
         return self.program.split.rows(data)
-
-    def log_prior(self, x: Array) -> float:
-        return settled("log_prior", self.compiled.prior(x), x, self.names)
-
-    def log_likelihood(self, x: Array, shard: Shard) -> float:
-        return settled("log_likelihood", self.compiled.likelihood(x, shard), x, self.names)
-
-    def jax_log_prior(self, x: Any) -> Any:
-        return self.compiled.traced_prior(x)
-
-    def jax_log_likelihood(self, x: Any, shard: Mapping[str, Any]) -> Any:
-        return self.compiled.traced_likelihood(x, shard)
-
-    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
-        value, gradient = self.compiled.prior_and_gradient(x)
-        number = settled("log_prior", value, x, self.names)
-        return number, settled_gradient("log_prior", number, gradient, x, self.names)
-
-    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
-        value, gradient = self.compiled.likelihood_and_gradient(x, shard)
-        number = settled("log_likelihood", value, x, self.names)
-        return number, settled_gradient("log_likelihood", number, gradient, x, self.names)
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         values = self._natural(draws)

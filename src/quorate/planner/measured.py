@@ -21,7 +21,8 @@ from quorate._types import Array, IntArray
 from quorate.engines.latency import uniforms
 from quorate.errors import require
 from quorate.numerics.streams import Purpose, Streams
-from quorate.run.history import Blocks, History
+from quorate.run.blocks import Blocks
+from quorate.run.history import History
 
 _TAIL_SHARE = 0.2  # of a worker's factors, from which the tail index is estimated
 _FEWEST_IN_TAIL = 10

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.run.history import Blocks, History
+from quorate.run.blocks import Blocks
+from quorate.run.history import History
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,8 @@ from quorate.report.counterfactual import Pace, cmc_releases, paces
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.result import DENSITIES, SUMMARY, VERDICT, load_summary
 from quorate.results.summary import INTERVAL, settling, summary_row
-from quorate.run.history import Blocks, History
+from quorate.run.blocks import Blocks
+from quorate.run.history import History
 
 COLUMNS = {
     "mean": "mean",

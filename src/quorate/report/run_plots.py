@@ -11,7 +11,8 @@ from quorate.journal import Excluded, Resumed, WorkerEvent
 from quorate.protocol.messages import Happening
 from quorate.report.evidence import Evidence
 from quorate.report.svg import ACCENT, BAD, FAINT, INK, MUTED, PAPER, canvas, drawing, shard_colour
-from quorate.run.history import Blocks, History
+from quorate.run.blocks import Blocks
+from quorate.run.history import History
 
 _COLUMNS = 1400  # pixels of the lanes, for any number of blocks
 _LANE, _GAP = 10, 2  # pixels of a lane, and between two lanes

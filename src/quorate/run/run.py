@@ -123,12 +123,12 @@ class Run:
             if state is not None:
                 self._supervisor.states[key] = state
         self._coordinator.take_all_back()
-        self._n_earlier = self.n_draws
+        self._n_earlier = self.view.n_draws
         self.stopping.began_at(self.seconds)
 
     def steps(self, listen: Listener) -> Iterator[int]:
         """Run to the end; yields the number of global draws, a few times a second."""
-        has_all = self.n_draws >= self.settings.draws
+        has_all = self.view.n_draws >= self.settings.draws
         self.timeline.finished = has_all
         if has_all and not self._n_points:
             return
@@ -146,7 +146,7 @@ class Run:
             if self.seconds >= next_look:
                 next_look = self.seconds + min(_LOOK_EVERY, self.settings.every)
                 listen(self._progress(engine))
-            yield self.n_draws
+            yield self.view.n_draws
         listen(self._progress(engine))
         self._journal.append([Finished(self.seconds, self.why_stopped)])
 
@@ -193,11 +193,6 @@ class Run:
             return not_checked(f"{n_done} points were evaluated, {n_needed} are needed: {why}")
         return question.answer(points, values)
 
-    @property
-    def n_draws(self) -> int:
-        """Global draws that are complete, up to those that were asked for."""
-        return self.view.n_draws
-
     def _stop_asked(self, now: float) -> bool:
         return self.stopping.asked(now, self.view.least_ess)
 
@@ -242,8 +237,8 @@ class Run:
                 block.state,
             )
         if isinstance(command, Note):
-            worker = command.worker
-            return WorkerEvent(now, worker, self._attempts[worker], command.what, command.details)
+            worker, what, details = command
+            return WorkerEvent(now, worker, self._attempts[worker], what, details)
         if isinstance(command, Task):
             worker, shards, chain, first_draw, n_draws, start = command
             attempt = self._attempts[worker]
@@ -268,7 +263,7 @@ class Run:
         )
         return Progress(
             seconds=self.seconds,
-            draws=self.n_draws,
+            draws=self.view.n_draws,
             target=self.settings.draws,
             speed=self._speed(),
             workers=workers,

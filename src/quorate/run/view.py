@@ -58,7 +58,10 @@ class View:
         """Effective number of draws of each coordinate, (d,); NaN where there are too few."""
         if self.scheme.received.n_complete < fewest_draws(self.dim):
             return np.full(self.dim, np.nan)
-        return effective_draws(self.global_draws(), self.weights(), self.shard_draws())
+        weights = self.weights()
+        # With weights, shards alone tell the ESS: there is no need to merge their draws.
+        draws = self.global_draws() if weights is None else np.empty((self.n_draws, self.dim))
+        return effective_draws(draws, weights, self.shard_draws())
 
     def least_ess(self) -> float:
         """The smallest effective number of draws; 0 as long as there are too few to tell."""
