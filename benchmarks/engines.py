@@ -16,7 +16,7 @@ from quorate.data.write import write_shards
 from quorate.journal import Journal
 from quorate.run.run import Run
 from quorate.run.settings import Settings
-from quorate.run.stopping import Stopping
+from quorate.run.stopping import Stopping, Until
 
 DIM, BLOCK = 20, 100
 
@@ -65,7 +65,7 @@ def flood(engine: str, workers: int, n_blocks: int) -> None:
         folder = Path(name)
         shards = write_shards(rows, workers, folder / "shards")
         with Journal.create(folder, {}) as journal:
-            run = Run(Flat(), Zeros(), shards, settings, folder, journal, Stopping(None, None))
+            run = Run(Flat(), Zeros(), shards, settings, folder, journal, Stopping(Until()))
             begun = None
             for n_draws in run.steps(lambda _: None):
                 if begun is None and n_draws >= settings.draws // 10:

@@ -1,6 +1,6 @@
 """How often the verdict is right: 50 seeds of merges that are good, and of planted failures.
 
-The cases are those of tests/planted.py, judged without processes. The flights regression is drawn
+The cases are those of tests/helpers/planted.py, judged without processes. The flights regression is drawn
 and checked on processes, for as many seeds as asked for. `python benchmarks/verdicts.py 50 5 100`:
 50 seeds of each case and 5 of the flights, from seed 100 on.
 """
@@ -67,7 +67,7 @@ def flights_verdicts(seeds: range) -> list[Any]:
     rows, model = encoding.arrays(table), logistic(encoding.names)
     verdicts = []
     for seed in seeds:
-        options = {"workers": 6, "processes": 2, "draws": 4000, "seed": seed, "progress": False}
+        options = {"workers": 6, "engine": quorate.Processes(2), "draws": 4000, "seed": seed, "progress": False}
         result = quorate.sample(model, rows, sampler="ellipse", **options)
         verdicts.append(result.verdict)
         drawing = result.timeline.release_times[-1]
