@@ -231,13 +231,13 @@ def test_arrays_open_when_asked_for_and_cannot_be_written(rows, tmp_path):
     assert isinstance(shard["x"].base, np.memmap)
     assert shard["x"] is shard["x"]
     assert "half" in shard
-    with pytest.raises(BadInputError, match=r"shard 1 .* array 'half' cannot be opened"):
+    with pytest.raises(BadInputError, match=r"Shard 1 .* array 'half' cannot be opened"):
         shard["half"]
     with pytest.raises(ValueError, match="read-only"):
         shard["x"][0] = 1
     with pytest.raises(KeyError):
         shard["z"]
-    with pytest.raises(BadInputError, match="shard is 3: there are 3 shards"):
+    with pytest.raises(BadInputError, match=r"No shard 3\. There are 3 shards"):
         ShardSet.open(tmp_path / "s").shard(3)
 
 
@@ -289,7 +289,7 @@ def test_any_bit_of_content_is_seen(tmp_path_factory, where, bit):
     content = bytearray(path.read_bytes())
     content[128 + byte % (len(content) - 128)] ^= 1 << bit
     path.write_bytes(content)
-    with pytest.raises(BadInputError, match=f"shard {shard} .*is not what was written"):
+    with pytest.raises(BadInputError, match=f"Shard {shard} .*has changed since it was written"):
         shards.verify()
     for other in {0, 1, 2} - {shard}:
         shards.shard(other).verify()
@@ -334,14 +334,14 @@ def test_a_changed_manifest_is_refused(tmp_path, key, value):
     path.write_text(json.dumps(content))
     assert ShardSet.open(tmp_path / "s").n_shards == 2
     path.write_text(json.dumps({**content, key: value}))
-    with pytest.raises(BadInputError, match=r"manifest .* is not as it was written"):
+    with pytest.raises(BadInputError, match=r"manifest.json has changed since it was written"):
         ShardSet.open(tmp_path / "s")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"schema": 1}', "\x00"])
 def test_a_manifest_that_is_none_is_refused(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(BadInputError, match=r"manifest .* is not as it was written"):
+    with pytest.raises(BadInputError, match=r"manifest.json has changed since it was written"):
         ShardSet.open(tmp_path)
 
 
@@ -350,14 +350,14 @@ def test_other_versions_and_empty_folders_are_refused(tmp_path):
         ShardSet.open(tmp_path)
     path = write_shards({"x": np.arange(4.0)}, 2, tmp_path / "s").folder / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
-    with pytest.raises(BadInputError, match="manifest is 'schema 2': this quorate reads schema 1"):
+    with pytest.raises(BadInputError, match="has schema 2; this quorate reads schema 1"):
         ShardSet.open(tmp_path / "s")
 
 
 def test_a_file_of_another_shape_is_refused(tmp_path):
     shards = write_shards({"x": np.arange(4.0)}, 2, tmp_path / "s")
     np.save(tmp_path / "s/shard-00000/array-000.npy", np.arange(3.0))
-    with pytest.raises(BadInputError, match=r"shard 0 .* array 'x' is <f8 of \(3,\)"):
+    with pytest.raises(BadInputError, match=r"Shard 0 .* array 'x' is <f8 of \(3,\)"):
         shards.shard(0)["x"]
 
 
@@ -412,7 +412,7 @@ def test_a_folder_holds_one_data_set(rows, tmp_path):
     for changed, n_shards, seed in ((rows, 4, 0), (rows, 3, 1), (other, 3, 0)):
         with pytest.raises(BadInputError, match="holds another data set, of 103 rows in 3 shards"):
             write_shards(changed, n_shards, tmp_path / "s", seed=seed)
-    with pytest.raises(BadInputError, match="holds other things"):
+    with pytest.raises(BadInputError, match="holds other files"):
         write_shards(rows, 3, tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInputError, match="is a file"):
@@ -427,7 +427,7 @@ def test_shards_that_are_used_again_are_verified(rows, tmp_path):
     content = bytearray(damaged.read_bytes())
     content[-1] ^= 1
     damaged.write_bytes(content)
-    with pytest.raises(BadInputError, match=r"shard 2 .*is not what was written"):
+    with pytest.raises(BadInputError, match=r"Shard 2 .*has changed since it was written"):
         write_shards(rows, 3, tmp_path / "s")
 
 
@@ -445,53 +445,73 @@ ten, words = np.arange(10.0), list("abcdefghij")
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        ({"x": ten}, {"n_shards": 11}, "n_shards is 11: .* use at most 10 shards"),
-        ({"x": ten}, {"n_shards": 0}, "n_shards is 0: .* at least one"),
-        ({"x": ten}, {"n_shards": 2.5}, "n_shards is 2.5: there must be a whole number of shards"),
-        ({"x": ten}, {"seed": 0.5}, "seed is 0.5: use a whole number from 0"),
-        ({"x": ten}, {"by": None}, "by is None: use 'shuffle'"),
-        ({"x": ten}, {"seed": -1}, "seed is -1: use a whole number from 0"),
+        ({"x": ten}, {"n_shards": 11}, "10 rows do not fill 11 shards. Use at most 10"),
+        ({"x": ten}, {"n_shards": 0}, "n_shards must be a whole number, at least 1, not 0"),
+        ({"x": ten}, {"n_shards": 2.5}, "n_shards must be a whole number, .*not 2.5"),
+        ({"x": ten}, {"seed": 0.5}, "seed must be a whole number, at least 0, not 0.5"),
+        ({"x": ten}, {"by": None}, "by cannot be None. Use 'shuffle'"),
+        ({"x": ten}, {"seed": -1}, "seed must be a whole number, at least 0, not -1"),
         ({"x": ten[:0]}, {}, "has no rows"),
-        (pd.DataFrame({"x": ten[:0]}), {}, "data is 'pandas.*DataFrame': has no rows"),
+        (pd.DataFrame({"x": ten[:0]}), {}, "pandas.*DataFrame has no rows"),
         ({}, {}, "has no columns"),
         (pl.DataFrame(), {}, "has no columns"),
-        (ten, {}, "data is 'numpy.ndarray': give a dict of arrays"),
-        ([ten], {}, "data is 'list': give a dict of arrays"),
-        ([], {}, "give at least one file"),
-        ({"x": 3.0}, {}, r"data\['x'\] is 3.0: give an array with a value for"),
-        ({"x": [[1], [1, 2]]}, {}, r"data\['x'\] is 'list': its rows must all have one shape"),
-        ({"x": ten, "y": ten[1:]}, {}, r"data is {'x': 10, 'y': 9}: arrays must have one length"),
-        ({"x": ten}, {"columns": ["z"]}, "columns is 'z': the data have columns x"),
-        ({"x": ten}, {"columns": "z"}, "columns is 'z': the data have columns x"),
-        ({"x": ten}, {"columns": []}, "name at least one"),
-        (pd.DataFrame(np.ones((10, 2)), columns=["x", "x"]), {}, "Rename columns.*'x' 2 times"),
-        ({"x": ten, "s": words}, {}, "column 's' is 'a': encode .* use a formula"),
-        ({"x": ten, "s": words}, {"columns": "s"}, "leave it out by `columns`"),
-        (pd.DataFrame({"s": words}), {}, "column 's' is 'a': encode"),
-        (pd.DataFrame({"s": words}, dtype="category"), {}, "column 's' is 'a': encode"),
-        (pl.DataFrame({"s": words}), {}, "column 's' is 'a': encode"),
-        (pa.table({"s": words}), {}, "column 's' is 'a': encode"),
-        (pa.table({"s": [[1.0]] * 10}), {}, "column 's' is .*: encode"),
-        ({"t": [datetime(2013, 1, 1)] * 9}, {}, "column 't' is .*2013.*: encode"),
-        ({"t": ten.astype("M8[s]")}, {}, "column 't' is 'datetime64.*float64 or whole numbers"),
-        ({"x": ten.astype(np.longdouble)}, {}, "column 'x' is 'float128': turn it into float64"),
-        ({"x": ten}, {"by": "rows"}, "by is 'rows': use 'shuffle', 'files' or 'stratify:COLUMN'"),
-        ({"x": ten}, {"by": "stratify"}, "use 'shuffle', 'files' or 'stratify:COLUMN'"),
-        ({"x": ten}, {"by": "stratify:z"}, "by is 'stratify:z': the data have columns x"),
-        ({"x": ten, "s": [1, "a"] * 5}, {"by": "stratify:x"}, "column 's' is"),
-        ({"s": np.array([1, "a"] * 5, object)}, {"by": "stratify:s"}, "kinds that cannot be"),
-        ({"s": np.ones((10, 2))}, {"by": "stratify:s"}, "its rows must be single values"),
-        ({"s": [1.0, np.nan] * 5}, {"by": "stratify:s"}, "5 values are missing"),
-        ({"s": np.arange(20_000)}, {"by": "stratify:s"}, "more than 10,000 values: cut it into"),
-        ({"x": ten}, {"by": "files"}, "the data are in memory and not in files"),
-        ("nowhere/*.parquet", {}, "data is 'nowhere/\\*.parquet': no such file"),
-        (__file__, {}, "test_write_shards.py': write it as .parquet or .csv"),
+        (ten, {}, "data cannot be a numpy.ndarray. Give a dict of"),
+        ([ten], {}, "data cannot be a list. Give a dict of arrays"),
+        ([], {}, "Give at least one file"),
+        ({"x": 3.0}, {}, r"data\['x'\] is 3.0. Give an array with a value per row"),
+        ({"x": [[1], [1, 2]]}, {}, r"Rows of data\['x'\] differ in shape"),
+        ({"x": ten, "y": ten[1:]}, {}, r"must have one length, not {'x': 10, 'y': 9}"),
+        ({"x": ten}, {"columns": ["z"]}, "No column named `z`. The columns are x"),
+        ({"x": ten}, {"columns": "z"}, "No column named `z`. The columns are x"),
+        ({"x": ten}, {"columns": []}, "columns is empty. Name at least one"),
+        (pd.DataFrame(np.ones((10, 2)), columns=["x", "x"]), {}, "must differ.*'x' 2 times"),
+        ({"x": ten, "s": words}, {}, "Column `s` holds 'a'. Encode .* use a formula"),
+        ({"x": ten, "s": words}, {"columns": "s"}, "leave the column out by `columns`"),
+        (pd.DataFrame({"s": words}), {}, "Column `s` holds 'a'. Encode"),
+        (pd.DataFrame({"s": words}, dtype="category"), {}, "Column `s` holds 'a'. Encode"),
+        (pl.DataFrame({"s": words}), {}, "Column `s` holds 'a'. Encode"),
+        (pa.table({"s": words}), {}, "Column `s` holds 'a'. Encode"),
+        (pa.table({"s": [[1.0]] * 10}), {}, "Column `s` holds .* Encode"),
+        ({"t": [datetime(2013, 1, 1)] * 9}, {}, "Column `t` holds .*2013.* Encode"),
+        (
+            {"t": ten.astype("M8[s]")},
+            {},
+            "Column `t` has type datetime64.*float64 or whole numbers",
+        ),
+        (
+            {"x": ten.astype(np.longdouble)},
+            {},
+            "Column `x` has type float128. Convert it to float64",
+        ),
+        (
+            {"x": ten},
+            {"by": "rows"},
+            "by cannot be 'rows'. Use 'shuffle', 'files' or 'stratify:COLUMN'",
+        ),
+        ({"x": ten}, {"by": "stratify"}, "Use 'shuffle', 'files' or 'stratify:COLUMN'"),
+        ({"x": ten}, {"by": "stratify:z"}, "No column named `z`. The columns are x"),
+        ({"x": ten, "s": [1, "a"] * 5}, {"by": "stratify:x"}, "Column `s` holds"),
+        (
+            {"s": np.array([1, "a"] * 5, object)},
+            {"by": "stratify:s"},
+            "Column `s`.* cannot be compared",
+        ),
+        ({"s": np.ones((10, 2))}, {"by": "stratify:s"}, "Column `s`.* must hold single values"),
+        ({"s": [1.0, np.nan] * 5}, {"by": "stratify:s"}, "Column `s`.* is missing in 5 rows"),
+        ({"s": np.arange(20_000)}, {"by": "stratify:s"}, "more than 10,000 values. Cut it into"),
+        ({"x": ten}, {"by": "files"}, "needs data in files, not in memory"),
+        ("nowhere/*.parquet", {}, "No file found at 'nowhere/\\*.parquet'"),
+        (__file__, {}, "test_write_shards.py is neither Parquet nor CSV"),
         (
             {"x": ten},
             {"transform": lambda batch: batch["x"]},
-            "transform is 'ndarray'",
+            "transform returned a ndarray",
         ),
-        ({"x": ten}, {"transform": lambda batch: {}}, "transform is 'dict': it must return a dict"),
+        (
+            {"x": ten},
+            {"transform": lambda batch: {}},
+            "It must return a dict with at least one array",
+        ),
         ({"x": ten}, {"transform": lambda batch: {"x": ten[1:]}}, "was given 10 rows"),
         ({"x": ten}, {"transform": lambda batch: {"x": ten / np.inf * np.inf}}, "{'x': 10}"),
     ],
@@ -550,9 +570,9 @@ def test_missing_values_may_be_filled_in_by_transform(tmp_path):
 def test_batches_must_be_alike(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "BATCH_BYTES", 40)
     for way_out, changed in (
-        ("earlier rows were <f8 of shape", lambda batch: {"x": np.ones((5, 2))}),
-        ("earlier rows were <f8 of shape", lambda batch: {"x": batch["x"] + 1j}),
-        ("every batch must have x", lambda batch: {"y": batch["x"]}),
+        ("Earlier rows were <f8 of shape", lambda batch: {"x": np.ones((5, 2))}),
+        ("Earlier rows were <f8 of shape", lambda batch: {"x": batch["x"] + 1j}),
+        ("transform returned y for a batch. It must return x", lambda batch: {"y": batch["x"]}),
     ):
         with pytest.raises(BadInputError, match=way_out):
             write_shards(
@@ -565,24 +585,26 @@ def test_batches_must_be_alike(tmp_path, monkeypatch):
 
 def test_bad_files(rows, tmp_path):
     files = [put(rows, tmp_path, f"{i}.parquet") for i in range(3)]
-    with pytest.raises(BadInputError, match="n_shards is 2: there are 3 files, each a"):
+    with pytest.raises(BadInputError, match="makes 3 files into 3 shards, not 2"):
         write_shards(files, 2, tmp_path / "s", by="files")
     lacking = put({"x": rows["x"]}, tmp_path, "lacking.parquet")
-    with pytest.raises(BadInputError, match=r"'half'.*lacking\.parquet lacks it"):
+    with pytest.raises(BadInputError, match=r"lacking\.parquet has no column `half`"):
         write_shards([*files, lacking], 2, tmp_path / "s")
     assert write_shards([*files, lacking], 2, tmp_path / "x", columns="x").names == ("x",)
     strings = put({"x": ["a"]}, tmp_path, "strings.parquet")
-    with pytest.raises(BadInputError, match=r"column 'x' is \['double', 'string'\]"):
+    with pytest.raises(
+        BadInputError, match="Column `x` has different types in its files: double, string"
+    ):
         write_shards([*files, strings], 2, tmp_path / "s", columns="x")
     empty = put({name: values[:0] for name, values in rows.items()}, tmp_path, "empty.parquet")
-    with pytest.raises(BadInputError, match="file 1, the first being 0, has no rows"):
+    with pytest.raises(BadInputError, match="File 1, counted from 0, has no rows"):
         write_shards([files[0], empty], 2, tmp_path / "s", by="files")
     assert write_shards([files[0], empty], 2, tmp_path / "e").n_rows == (52, 51)
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(BadInputError, match=r"broken\.parquet': cannot be read"):
+    with pytest.raises(BadInputError, match=r"broken\.parquet cannot be read"):
         write_shards(tmp_path / "broken.parquet", 2, tmp_path / "s")
     (tmp_path / "ragged.csv").write_text("x,y\n1,2\n3\n")
-    with pytest.raises(BadInputError, match=r"ragged\.csv': cannot be read: .*Expected 2"):
+    with pytest.raises(BadInputError, match=r"ragged\.csv cannot be read: .*Expected 2"):
         write_shards(tmp_path / "ragged.csv", 2, tmp_path / "s")
 
 
@@ -590,7 +612,7 @@ def test_files_that_change_meanwhile_are_noticed(tmp_path):
     table = tables.open_table(put({"x": ten}, tmp_path))
     put({"x": ten[1:]}, tmp_path)
     owners = np.zeros(10, dtype=np.uint8)
-    with pytest.raises(BadInputError, match="data is '9 rows': 10 were counted before"):
+    with pytest.raises(BadInputError, match="data have 9 rows, and had 10"):
         _stream(table.batches(["x"]), owners, None, _Writer(tmp_path / "s", np.array([10])))
 
 

@@ -1,4 +1,4 @@
-"""Rows that lie in Parquet or CSV files, read by record batches and never loaded whole."""
+"""Tables in Parquet or CSV files, read by record batches and never loaded whole."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ from quorate._extras import load
 from quorate.errors import BadInputError, require
 
 Columns = dict[str, NDArray[Any]]
-BATCH_BYTES = 1 << 25  # of a batch, about; whole numbers of rows, at least one
-STRING_BYTES = 64  # of a string in memory, about
-_READ_BYTES = 1 << 20  # of a column chunk at a time, so that row groups may be of any size
+BATCH_BYTES = 1 << 25  # approximate size of a batch, which has at least one row
+STRING_BYTES = 64  # approximate size of a string in memory
+_READ_BYTES = 1 << 20  # read of a column chunk at a time, so that row groups may have any size
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
 
 
 def find_files(path: str | Path) -> list[Path]:
-    """The files that a path, a folder or a glob pattern stands for, in the order of their names."""
+    """The files of a path, a folder or a glob pattern, sorted by name."""
     if Path(path).is_dir():
         found = [file for file in sorted(Path(path).iterdir()) if _is(file, _PARQUET + _CSV)]
     elif Path(path).exists():
@@ -28,7 +28,10 @@ def find_files(path: str | Path) -> list[Path]:
     else:
         anchor = Path(path).anchor
         found = sorted(Path(anchor).glob(str(Path(path).relative_to(anchor))))
-    require(bool(found), "data", str(path), "no such file, nor a folder or pattern that has any")
+    require(
+        bool(found),
+        f"No file found at {str(path)!r}. Give a Parquet or CSV file, a folder or a glob pattern.",
+    )
     return found
 
 
@@ -41,7 +44,7 @@ class Files:
     Parameters
     ----------
     schemas
-        pyarrow's, of each file.
+        pyarrow's schema of each file.
     """
 
     paths: tuple[Path, ...]
@@ -50,18 +53,17 @@ class Files:
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> "Files":
-        """Look into the files: Parquet says how many rows there are, CSV is read through once."""
-        require(bool(paths), "data", list(paths), "give at least one file")
+        """Read schemas and numbers of rows. Parquet stores the number; CSV is read through once."""
+        require(bool(paths), "The list of files is empty. Give at least one file.")
         for path in paths:
             known = _is(path, _PARQUET + _CSV)
-            require(known, "data", str(path), "write it as .parquet or .csv: no other is read")
-        looks = [_look_into(path) for path in paths]
-        schemas, rows = tuple(look[0] for look in looks), tuple(look[1] for look in looks)
+            require(known, f"{path} is neither Parquet nor CSV. Write it as .parquet or .csv.")
+        schemas, rows = zip(*(_schema_and_length(path) for path in paths), strict=True)
         return cls(tuple(paths), schemas, rows)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns that any file has."""
+        """Names of the columns that any file has."""
         union = dict.fromkeys(name for schema in self.schemas for name in schema.names)
         first = tuple(self.schemas[0].names)
         return first if len(first) > len(set(first)) else tuple(union)
@@ -82,21 +84,24 @@ class Files:
                     yield {column.name: to_numpy(column) for column in table.iter_columns()}
 
     def _schema(self, names: Sequence[str]) -> Any:
-        """The types of the named columns, such that all files fit."""
+        """Types of the named columns that fit all files."""
         arrow = load("pyarrow", "data")
         for path, schema in zip(self.paths, self.schemas, strict=True):
-            lacking = [name for name in names if name not in schema.names]
-            way_out = f"{path} lacks it and other files do not: leave it out by `columns`"
-            require(not lacking, "column", lacking[:1], way_out)
+            for name in names:
+                require(
+                    name in schema.names,
+                    f"{path} has no column `{name}`, which other files have. Leave it out by "
+                    "`columns`.",
+                )
         fields = []
         for name in names:
             each = [arrow.schema([arrow.field(name, s.field(name).type)]) for s in self.schemas]
             try:
                 fields += arrow.unify_schemas(each, promote_options="permissive")
             except arrow.ArrowException as error:
-                types = sorted({str(schema.field(name).type) for schema in each})
-                way_out = "its files have types that do not agree: write them with one"
-                raise BadInputError(f"column {name!r}", types, way_out) from error
+                types = ", ".join(sorted({str(schema.field(name).type) for schema in each}))
+                message = f"Column `{name}` has different types in its files: {types}. Use one."
+                raise BadInputError(message) from error
         return arrow.schema(fields)
 
 
@@ -106,16 +111,16 @@ def _is(path: Path, endings: tuple[str, ...]) -> bool:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """pyarrow's complaints, with the file they are about."""
+    """Turn errors of pyarrow into one that names the file."""
     try:
         yield
     except (load("pyarrow", "data").ArrowException, OSError) as error:
-        message = str(error).partition("\n")[0]
-        raise BadInputError("data", str(path), f"cannot be read: {message}") from error
+        said = str(error).partition("\n")[0].rstrip(".")
+        raise BadInputError(f"{path} cannot be read: {said}. Write the file again.") from error
 
 
-def _look_into(path: Path) -> tuple[Any, int]:
-    """Its schema, and how many rows it has."""
+def _schema_and_length(path: Path) -> tuple[Any, int]:
+    """The schema and the number of rows of a file."""
     with _reading(path):
         if _is(path, _PARQUET):
             with load("pyarrow.parquet", "data").ParquetFile(path) as file:
@@ -130,7 +135,7 @@ def _record_batches(path: Path, schema: Any) -> Iterator[Any]:
         row_bytes = sum(8 if is_number(field.type) else STRING_BYTES for field in schema)
         step = max(1, BATCH_BYTES // row_bytes)
         parquet = load("pyarrow.parquet", "data")
-        # By default pyarrow reads ahead, and a file as large as memory ends up in memory.
+        # By default pyarrow reads ahead until a file as large as memory is in memory.
         with parquet.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False) as file:
             yield from file.iter_batches(step, columns=schema.names)
     else:

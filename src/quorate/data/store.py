@@ -1,8 +1,8 @@
-"""Shards on disk: arrays that workers map into memory, and a manifest that says what they are.
+"""Shards on disk: arrays that workers map into memory, and a manifest that describes them.
 
 A folder of shards holds `manifest.json` and, for shard 3, `shard-00003/array-000.npy` and so on,
 one file for each array in the manifest's order. Processes that open the same shard share its
-pages. Nothing is pickled: to open a stranger's shards executes nothing.
+pages. Nothing is pickled, so opening a stranger's shards executes no code.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class StoredShard(Mapping[str, NDArray[Any]]):
-    """The rows of one shard: each array is mapped, read-only, when it is first asked for.
+    """The rows of one shard. Each array is mapped, read-only, at first access.
 
-    Fills in `quorate.models.protocol.Shard`. Pickling it sends its path, never its rows.
+    It is a `quorate.models.protocol.Shard`. Pickling it sends its path, never its rows.
     """
 
     folder: Path
@@ -64,10 +64,10 @@ class StoredShard(Mapping[str, NDArray[Any]]):
         return (StoredShard, parts)
 
     def verify(self) -> None:
-        """Read all of it and raise `BadInputError` unless it is what was written."""
+        """Read all of the shard and raise `BadInputError` if its content has changed."""
         digests = [content_digest(self[spec.name]) for spec in self.arrays]
         if fingerprint(self.arrays, self.n_rows, digests) != self.fingerprint:
-            raise self._damaged("its content is not what was written")
+            raise self._damaged("its content has changed since it was written")
 
     def _map(self, name: str) -> NDArray[Any]:
         position = {spec.name: i for i, spec in enumerate(self.arrays)}[name]
@@ -82,22 +82,24 @@ class StoredShard(Mapping[str, NDArray[Any]]):
         return array
 
     def _damaged(self, what: str) -> BadInputError:
-        way_out = f"{what}: write the shards again, into a new folder"
-        return BadInputError(f"shard {self.number}", str(self.folder), way_out)
+        return BadInputError(
+            f"Shard {self.number} in {self.folder} is damaged: {what}. Write the shards again, "
+            "into a new folder."
+        )
 
 
 @dataclass(frozen=True)
 class ShardSet:
-    """All shards of a data set, none of them opened.
+    """All shards of a data set. None is opened until it is used.
 
     Parameters
     ----------
     by, seed
         How rows were dealt: see `quorate.data.write.write_shards`.
     n_rows
-        Of each shard.
+        Number of rows of each shard.
     fingerprints
-        Of each shard: SHA-256 of names, dtypes, shapes and content. They depend neither on the
+        SHA-256 of each shard's names, dtypes, shapes and content. They depend neither on the
         machine nor on the kind of source nor on the order of the arrays.
     """
 
@@ -110,18 +112,21 @@ class ShardSet:
 
     @classmethod
     def open(cls, folder: str | Path) -> "ShardSet":
-        """Read the manifest and nothing else; it says if it was changed since it was written."""
+        """Read the manifest and nothing else. Its checksum shows any change."""
         folder = Path(folder).resolve()
         path = folder / MANIFEST
-        require(path.is_file(), "folder", str(folder), "holds no shards: write them first")
+        require(path.is_file(), f"{folder} holds no shards. Write them first.")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             checksum = content.pop("checksum")
             version = content["schema"]
         except (ValueError, LookupError, AttributeError, TypeError) as error:
             raise _tampered(path) from error
-        way_out = f"this quorate reads schema {SCHEMA}: write the shards again"
-        require(version == SCHEMA, "manifest", f"schema {version}", way_out)
+        require(
+            version == SCHEMA,
+            f"{path} has schema {version!r}; this quorate reads schema {SCHEMA}. Write the shards "
+            "again.",
+        )
         if checksum != _sha256(content) or set(content) != _KEYS:
             raise _tampered(path)
         arrays = tuple(ArraySpec(name, d, tuple(shape)) for name, d, shape in content["arrays"])
@@ -135,28 +140,28 @@ class ShardSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the arrays of every shard."""
+        """Names of the arrays of every shard."""
         return tuple(spec.name for spec in self.arrays)
 
     @property
     def fingerprint(self) -> str:
-        """Of the whole: SHA-256 of those of the shards, in order."""
+        """SHA-256 of the fingerprints of all shards, in order."""
         return _sha256(list(self.fingerprints))
 
     def shard(self, number: int) -> StoredShard:
-        """Shard `number`, from 0, its arrays to be mapped when they are asked for."""
-        way_out = f"there are {self.n_shards} shards, the first being 0"
-        require(0 <= number < self.n_shards, "shard", number, way_out)
+        """Shard `number`, counted from 0. Its arrays are mapped at first access."""
+        known = 0 <= number < self.n_shards
+        require(known, f"No shard {number}. There are {self.n_shards} shards, counted from 0.")
         n_rows, fingerprint = self.n_rows[number], self.fingerprints[number]
         return StoredShard(self.folder, number, self.arrays, n_rows, fingerprint)
 
     def verify(self) -> None:
-        """Read all shards and raise `BadInputError` for the first that has been changed."""
+        """Read all shards and raise `BadInputError` for the first that has changed."""
         for number in range(self.n_shards):
             self.shard(number).verify()
 
     def save(self) -> None:
-        """Write the manifest, whole or not at all."""
+        """Write the manifest atomically."""
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "by": self.by,
@@ -172,7 +177,7 @@ class ShardSet:
 
 
 def array_path(folder: Path, shard: int, position: int) -> Path:
-    """Where the array with that position in the manifest lies: names are never parts of paths."""
+    """Path of an array, by its position in the manifest: names are never parts of paths."""
     return folder / f"shard-{shard:05d}" / f"array-{position:03d}.npy"
 
 
@@ -187,7 +192,7 @@ def raw(array: NDArray[Any]) -> memoryview:
 
 
 def fingerprint(arrays: tuple[ArraySpec, ...], n_rows: int, digests: list[str]) -> str:
-    """Of one shard, from the digests of its arrays' contents."""
+    """Fingerprint of one shard, from the digests of its arrays' contents."""
     parts = [
         [spec.name, spec.dtype, [n_rows, *spec.row_shape], digest]
         for spec, digest in zip(arrays, digests, strict=True)
@@ -201,5 +206,5 @@ def _sha256(content: object) -> str:
 
 
 def _tampered(path: Path) -> BadInputError:
-    way_out = "it is not as it was written: write the shards again, into a new folder"
-    return BadInputError("manifest", str(path), way_out)
+    message = f"{path} has changed since it was written. Write the shards again, into a new folder."
+    return BadInputError(message)

@@ -1,4 +1,4 @@
-"""Where rows come from: arrays, data frames, Arrow tables and files, read batch by batch.
+"""Tables of rows, from arrays, data frames, Arrow tables or files, read batch by batch.
 
 A batch is a dict of numpy arrays, rows first. Data frames and Arrow tables are read through
 narwhals, which imports none of the libraries that they come from.
@@ -28,7 +28,7 @@ class Table(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
+        """Names of the columns."""
 
     @property
     def n_rows(self) -> int:
@@ -36,20 +36,20 @@ class Table(Protocol):
 
     @property
     def rows_per_file(self) -> tuple[int, ...]:
-        """Of each file, in the order in which rows are read; empty for data in memory."""
+        """Number of rows of each file, in the order of reading; empty for data in memory."""
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
-        """All rows in order, the named columns only, some megabytes at a time."""
+        """All rows of the named columns, in order, some megabytes at a time."""
 
 
 @dataclass(frozen=True)
 class InMemory:
-    """A table of which any part is at hand.
+    """A table in memory.
 
     Parameters
     ----------
     part
-        From (position of a column, first row, end) to the values, rows first.
+        Function of (position of a column, first row, end) that returns the values, rows first.
     """
 
     names: tuple[str, ...]
@@ -58,7 +58,7 @@ class InMemory:
 
     @property
     def rows_per_file(self) -> tuple[int, ...]:
-        """None."""
+        """Always empty."""
         return ()
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
@@ -72,12 +72,12 @@ class InMemory:
 
 
 def open_table(data: object) -> Table:
-    """The table that `data` are: see `quorate.data.write.write_shards` for the kinds."""
+    """`data` as a table. `quorate.data.write.write_shards` lists the kinds of data."""
     table = _recognised(data)
-    require(bool(table.names), "data", _kind(data), "has no columns: give at least one")
+    require(bool(table.names), f"The {_kind(data)} has no columns. Give at least one.")
     twice = sorted({name for name in table.names if table.names.count(name) > 1})
-    require(not twice, "columns", twice, "names must differ: rename these, which come twice")
-    require(table.n_rows > 0, "data", _kind(data), "has no rows: give at least one for each shard")
+    require(not twice, f"Names of columns must differ. Rename {', '.join(twice)}.")
+    require(table.n_rows > 0, f"The {_kind(data)} has no rows. Give at least one for each shard.")
     return table
 
 
@@ -94,14 +94,12 @@ def _recognised(data: object) -> Table:
         frame = narwhals.from_native(data, eager_only=True, pass_through=True)
     except narwhals.exceptions.DuplicateError as error:
         said = " ".join(str(error).split())
-        raise BadInputError(f"Rename columns, so that each name comes once. {said}.") from None
+        raise BadInputError(f"Names of columns must differ. {said}. Rename these.") from None
     if isinstance(frame, narwhals.DataFrame):
         return _from_frame(frame)
     raise BadInputError(
-        "data",
-        _kind(data),
-        "give a dict of arrays such as {'x': x, 'y': y}, a pandas or polars DataFrame, a pyarrow "
-        "Table, or the path of Parquet or CSV files",
+        f"data cannot be a {_kind(data)}. Give a dict of arrays such as {{'x': x, 'y': y}}, a "
+        "pandas or polars DataFrame, a pyarrow Table, or the path of Parquet or CSV files."
     )
 
 
@@ -112,12 +110,9 @@ def _kind(data: object) -> str:
 def _from_arrays(data: Mapping[Any, Any]) -> InMemory:
     arrays = {str(name): _dense(str(name), value) for name, value in data.items()}
     for name, array in arrays.items():
-        if not array.ndim:
-            way_out = "give an array with a value for each row"
-            raise BadInputError(f"data[{name!r}]", array.item(), way_out)
+        require(array.ndim > 0, f"data[{name!r}] is {array}. Give an array with a value per row.")
     lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        raise BadInputError("data", lengths, "arrays must have one length, that of the rows")
+    require(len(set(lengths.values())) <= 1, f"Arrays of data must have one length, not {lengths}.")
     columns = list(arrays.values())
     return InMemory(
         tuple(arrays),
@@ -127,14 +122,14 @@ def _from_arrays(data: Mapping[Any, Any]) -> InMemory:
 
 
 def _dense(name: str, value: object) -> NDArray[Any]:
-    """The values as an array; what is masked is missing."""
+    """`value` as an array; masked entries are missing."""
     if np.ma.is_masked(value):
         return np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
     try:
         return np.asarray(value)
     except ValueError as error:
-        way_out = "its rows must all have one shape: fill them up, or cut them"
-        raise BadInputError(f"data[{name!r}]", _kind(value), way_out) from error
+        message = f"Rows of data[{name!r}] differ in shape. Pad or cut them to one shape."
+        raise BadInputError(message) from error
 
 
 def _from_frame(frame: Any) -> InMemory:

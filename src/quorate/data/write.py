@@ -1,4 +1,4 @@
-"""Rows into shards: dealt, checked and written as they stream past."""
+"""Writing shards: rows are dealt, checked and written as they stream past."""
 
 import hashlib
 import shutil
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from quorate._types import IntArray
 from quorate.data.files import Columns
-from quorate.data.partition import Owners, missing, owners_of
+from quorate.data.partition import Owners, missing, owners_of, require_columns
 from quorate.data.store import (
     MANIFEST,
     ArraySpec,
@@ -40,37 +40,37 @@ def write_shards(
     columns: Sequence[str] | None = None,
     transform: Transform | None = None,
 ) -> ShardSet:
-    """Cut data into K shards of near-equal size and put them on disk.
+    """Cut data into K shards of near-equal size and write them to disk.
 
-    Consensus Monte Carlo takes every shard for a small copy of the whole. Data that are sorted (by
-    date, by customer, by the outcome) break that when they are cut in order: a shard may hold no
-    positive outcome at all, and what was variation between rows becomes disagreement between
-    shards, which no weights can mend. So rows are shuffled unless `by` says otherwise.
+    Consensus Monte Carlo treats every shard as a small copy of the data. Sorted data (by date, by
+    customer, by the outcome) break this if they are cut in order: a shard may hold no positive
+    outcome, and variation between rows becomes disagreement between shards, which no weights can
+    repair. So rows are shuffled unless `by` says otherwise.
 
     Parameters
     ----------
     data
         A dict of arrays, rows first; a pandas or polars DataFrame; a pyarrow Table; or Parquet or
-        CSV files: a path, a folder, a glob pattern, or a list of them. Files are streamed, and the
-        same rows give the same shards whatever they come in.
+        CSV files: a path, a folder, a glob pattern, or a list of them. Files are streamed. The same
+        rows give the same shards, whatever kind of data holds them.
     n_shards
         K. Sizes are those of `np.array_split`; K need not divide the number of rows.
     folder
-        To be made, and whole or absent whatever interrupts. If it holds these very shards already,
-        they stay.
+        Created atomically: after an interruption it is complete or absent. If it already holds
+        exactly these shards, they stay.
     seed
-        Shard s owns the rows `np.array_split(default_rng(seed).permutation(N), K)[s]`, in the
+        Shard s holds the rows `np.array_split(default_rng(seed).permutation(N), K)[s]`, in the
         order of the data.
     by
-        `"shuffle"`; `"stratify:COLUMN"`, such that each value of the column is as often in one
-        shard as in another, give or take one row; or `"files"`, file s being shard s, for files
-        that are each as good as random already.
+        `"shuffle"`; `"stratify:COLUMN"`, so that each value of the column occurs equally often in
+        all shards, give or take one row; or `"files"`, where file s is shard s, for files that are
+        random samples of the data already.
     columns
-        To be read; all by default.
+        Names of the columns to read; all by default.
     transform
-        From a batch of rows, as a dict of arrays, to the arrays to store for these rows, such as a
-        design matrix. It sees strings and missing values, and batches of any size: a row must come
-        out the same whatever rows are beside it.
+        Function of a batch of rows, a dict of arrays, that returns the arrays to store, such as a
+        design matrix. It sees strings, missing values and batches of any size. Its result for a row
+        must not depend on the other rows.
     """
     table = open_table(data)
     names = _names(table, columns)
@@ -92,21 +92,19 @@ def _names(table: Table, columns: Sequence[str] | None) -> tuple[str, ...]:
     if columns is None:
         return table.names
     names = (columns,) if isinstance(columns, str) else tuple(dict.fromkeys(columns))
-    require(bool(names), "columns", columns, "name at least one")
-    for name in names:
-        known = name in table.names
-        require(known, "columns", name, f"the data have columns {', '.join(table.names)}")
+    require(bool(names), "columns is empty. Name at least one.")
+    require_columns(table, names)
     return names
 
 
 def _check_folder(folder: Path, n_shards: int, n_rows: int) -> None:
-    """Raise early if the folder is taken; whether it holds the same shards shows later."""
+    """Raise early if the folder is in use. Its shards are compared later."""
     if not folder.exists():
         return
-    require(folder.is_dir(), "folder", str(folder), "is a file: give another name")
+    require(folder.is_dir(), f"{folder} is a file. Give a folder.")
     if not (folder / MANIFEST).exists():
-        way_out = "holds other things: give a new folder, or an empty one"
-        require(not any(folder.iterdir()), "folder", str(folder), way_out)
+        is_empty = not any(folder.iterdir())
+        require(is_empty, f"{folder} holds other files. Give a new folder, or an empty one.")
         return
     there = ShardSet.open(folder)
     if (there.n_shards, sum(there.n_rows)) != (n_shards, n_rows):
@@ -114,11 +112,10 @@ def _check_folder(folder: Path, n_shards: int, n_rows: int) -> None:
 
 
 def _taken(there: ShardSet) -> BadInputError:
-    way_out = (
-        f"holds another data set, of {sum(there.n_rows)} rows in {there.n_shards} shards: "
-        "give a new folder, or use that set by `ShardSet.open`"
+    return BadInputError(
+        f"{there.folder} holds another data set, of {sum(there.n_rows)} rows in {there.n_shards} "
+        "shards. Give a new folder, or use that data set by `ShardSet.open`."
     )
-    return BadInputError("folder", str(there.folder), way_out)
 
 
 def _put_in_place(shards: ShardSet, folder: Path) -> ShardSet:
@@ -135,7 +132,7 @@ def _put_in_place(shards: ShardSet, folder: Path) -> ShardSet:
 def _stream(
     batches: Iterator[Columns], owners: Owners, transform: Transform | None, writer: "_Writer"
 ) -> None:
-    """Deal the rows out. Missing values are counted to the end, then raised."""
+    """Deal the rows to their shards. Missing values are counted to the end before this raises."""
     start, n_missing = 0, dict[str, int]()
     for batch in batches:
         n_rows = len(next(iter(batch.values())))
@@ -149,41 +146,57 @@ def _stream(
         if not n_missing:
             writer.add(stored, owners[start : start + n_rows])
         start += n_rows
-    way_out = "fill them in, drop their rows, or leave these columns out by `columns`"
-    require(not n_missing, "number of missing values by column", n_missing, way_out)
-    if start != len(owners):
-        way_out = f"{len(owners)} were counted before: let no one write to the files meanwhile"
-        raise BadInputError("data", f"{start} rows", way_out)
+    require(
+        not n_missing,
+        f"Columns have missing values: {n_missing}. Fill them in, drop their rows, or leave these "
+        "columns out by `columns`.",
+    )
+    require(
+        start == len(owners),
+        f"The data have {start} rows, and had {len(owners)} a moment ago. Do not write to the "
+        "files meanwhile.",
+    )
 
 
 def _stored(batch: Columns, transform: Transform | None, n_rows: int) -> Columns:
-    """What is to be stored of a batch."""
+    """The arrays to store for a batch."""
     arrays = transform(batch) if transform else batch
     named = isinstance(arrays, Mapping) and all(isinstance(name, str) for name in arrays)
-    way_out = "it must return a dict of arrays, by name"
-    require(named and len(arrays) > 0, "transform", type(arrays).__name__, way_out)
+    require(
+        named and len(arrays) > 0,
+        f"transform returned a {type(arrays).__name__}. It must return a dict with at least one "
+        "array, by name.",
+    )
     return {name: _checked(name, array, n_rows) for name, array in arrays.items()}
 
 
 def _checked(name: str, values: object, n_rows: int) -> NDArray[Any]:
-    """Numbers, one row for each row of the batch, little-endian."""
-    array, column = np.asarray(values), f"column {name!r}"
+    """An array of numbers, little-endian, with one row for each row of the batch."""
+    array = np.asarray(values)
     if array.dtype.kind in "OUST":
-        way_out = "encode such values as numbers, use a formula, or leave it out by `columns`"
-        raise BadInputError(column, array.item(0), way_out)
+        raise BadInputError(
+            f"Column `{name}` holds {array.item(0)!r}. Encode such values as numbers, use a "
+            "formula, or leave the column out by `columns`."
+        )
     portable = array.dtype.kind in "biufc" and array.dtype.char not in "gG"
-    require(portable, column, str(array.dtype), "turn it into float64 or whole numbers first")
-    way_out = f"`transform` was given {n_rows} rows and must return one for each"
-    require(array.shape[:1] == (n_rows,), column, array.shape, way_out)
+    require(
+        portable,
+        f"Column `{name}` has type {array.dtype}. Convert it to float64 or whole numbers first.",
+    )
+    require(
+        array.shape[:1] == (n_rows,),
+        f"Column `{name}` has shape {array.shape}. `transform` was given {n_rows} rows and must "
+        "return one for each.",
+    )
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 @dataclass
 class _Writer:
-    """Appends rows to the arrays of their shards, and takes fingerprints on the way.
+    """Appends rows to the arrays of their shards, and computes fingerprints on the way.
 
-    Files are opened for each batch, so that their number is no matter, and written to rather than
-    mapped, so that pages that were written do not count as memory of this process.
+    It opens files anew for each batch, so their number is not limited. It writes to them and does
+    not map them, so written pages do not count as memory of this process.
     """
 
     folder: Path
@@ -192,7 +205,7 @@ class _Writer:
     hashes: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     def add(self, batch: Columns, owners: Owners) -> None:
-        """Rows in the order of the data, and the shard of each."""
+        """Append rows, in the order of the data, to the shard that owns each."""
         if not self.specs:
             self._begin(batch)
         self._check_alike(batch)
@@ -207,7 +220,7 @@ class _Writer:
                     file.write(rows)
 
     def finish(self, by: str, seed: int) -> ShardSet:
-        """The shards, with their manifest."""
+        """Write the manifest and return the shards."""
         prints = [
             fingerprint(
                 self.specs,
@@ -236,13 +249,18 @@ class _Writer:
                     np.lib.format.write_array_header_1_0(file, header)
 
     def _check_alike(self, batch: Columns) -> None:
-        """Raise unless a batch is like the first one."""
+        """Raise unless a batch has the arrays, types and shapes of the first one."""
         names = [spec.name for spec in self.specs]
-        way_out = f"every batch must have {', '.join(names)}, as the first one had"
-        require(set(batch) == set(names), "transform", list(batch), way_out)
+        require(
+            set(batch) == set(names),
+            f"transform returned {', '.join(batch)} for a batch. It must return "
+            f"{', '.join(names)}, as for the first one.",
+        )
         for spec in self.specs:
             array = batch[spec.name]
             alike = array.shape[1:] == spec.row_shape and np.can_cast(array.dtype, spec.dtype)
-            received = (str(array.dtype), array.shape[1:])
-            way_out = f"earlier rows were {spec.dtype} of shape {spec.row_shape}: make all alike"
-            require(alike, f"column {spec.name!r}", received, way_out)
+            require(
+                alike,
+                f"Rows of column `{spec.name}` are {array.dtype.str} of shape {array.shape[1:]}. "
+                f"Earlier rows were {spec.dtype} of shape {spec.row_shape}: make all alike.",
+            )
