@@ -75,7 +75,12 @@ def least_ess(draws: np.ndarray) -> float:
 def ours(model: Any, rows: dict[str, np.ndarray]) -> tuple[Cost, np.ndarray]:
     """Two processes until there are enough, and draws; cutting rows into shards is counted."""
     start = now()
-    options = {"redundancy": 1, "draws": 10**6, "until": quorate.Until(ess=WANTED), "sampler": "ellipse"}
+    options = {
+        "redundancy": 1,
+        "draws": 10**6,
+        "until": quorate.Until(ess=WANTED),
+        "sampler": "ellipse",
+    }
     options |= {"check": False, "progress": False}
     with tempfile.TemporaryDirectory() as folder:
         result = quorate.sample(model, rows, workers=2, run_dir=Path(folder) / "run", **options)

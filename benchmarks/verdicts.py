@@ -67,7 +67,13 @@ def flights_verdicts(seeds: range) -> list[Any]:
     rows, model = encoding.arrays(table), logistic(encoding.names)
     verdicts = []
     for seed in seeds:
-        options = {"workers": 6, "engine": quorate.Processes(2), "draws": 4000, "seed": seed, "progress": False}
+        options = {
+            "workers": 6,
+            "engine": quorate.Processes(2),
+            "draws": 4000,
+            "seed": seed,
+            "progress": False,
+        }
         result = quorate.sample(model, rows, sampler="ellipse", **options)
         verdicts.append(result.verdict)
         drawing = result.timeline.release_times[-1]

@@ -34,11 +34,6 @@ class QuorateError(Exception):
 class BadInputError(QuorateError, ValueError):
     """A value that cannot be right. The message says what is wrong, and then what to do."""
 
-    def __init__(self, *parts: object) -> None:
-        if len(parts) == 3:  # name, value, way out: being replaced by sentences
-            parts = (f"{parts[0]} is {parts[1]!r}: {parts[2]}",)
-        super().__init__(*parts)
-
 
 class NotANumberError(BadInputError):
     """A log density that is NaN or +inf: it must be a number, or -inf outside the support."""
@@ -229,10 +224,10 @@ def is_our_own(kind: str) -> bool:
     return isinstance(found, type) and issubclass(found, QuorateError)
 
 
-def require(holds: bool, *message: object) -> None:
+def require(holds: bool, message: str) -> None:
     """Raise `BadInputError` with this message unless `holds`."""
     if not holds:
-        raise BadInputError(*message)
+        raise BadInputError(message)
 
 
 def warning_named(name: str) -> type[QuorateWarning]:

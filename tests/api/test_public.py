@@ -58,7 +58,7 @@ def test_import_is_light():
 @pytest.mark.parametrize(
     "error",
     [
-        errors.BadInputError("redundancy", 7, "use at most 5"),
+        errors.BadInputError("redundancy must be at most 5, not 7."),
         errors.UndecodableError(received={0, 2}, n_lacking=1, among={3}),
         errors.UndecodableError(received=set(), n_lacking=2, among={0, 1}),
         errors.SingularCovarianceError(),

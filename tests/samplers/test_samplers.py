@@ -379,7 +379,7 @@ class Fragile(Density):
 
     def log_likelihood(self, x, shard):
         if np.abs(x).max() > 15:
-            raise BadInputError("log likelihood", float("nan"), "it must be a number")
+            raise BadInputError("The log likelihood is nan.")
         return -float(x @ x) / 2
 
     def log_prior_and_gradient(self, x):
@@ -387,7 +387,7 @@ class Fragile(Density):
 
     def log_likelihood_and_gradient(self, x, shard):
         if np.abs(x).max() > 7:
-            raise BadInputError("gradient", float("nan"), "it must be numbers")
+            raise BadInputError("The gradient is nan.")
         return self.log_likelihood(x, shard), -x
 
 
