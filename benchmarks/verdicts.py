@@ -1,7 +1,7 @@
 """How often the verdict is right: 50 seeds of merges that are good, and of planted failures.
 
-The cases are those of tests/helpers/planted.py, judged without processes. The flights regression is drawn
-and checked on processes, for as many seeds as asked for. `python benchmarks/verdicts.py 50 5 100`:
+The cases are those of tests/helpers/planted.py, judged without processes. The flights regression is
+drawn and checked on processes, for as many seeds as asked for. `benchmarks/verdicts.py 50 5 100`:
 50 seeds of each case and 5 of the flights, from seed 100 on.
 """
 
