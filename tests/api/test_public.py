@@ -79,13 +79,13 @@ def test_errors_survive_pickling(error):
 def test_messages_name_the_way_out():
     error = errors.UndecodableError(received={0, 2}, n_lacking=1, among={4, 5})
     assert str(error) == (
-        "the answers of workers 0, 2 do not decode: at least 1 more from workers 4, 5 must come: "
-        "wait, or raise `redundancy`"
+        "The answers of workers 0, 2 do not decode. At least 1 more must come from workers 4, 5: "
+        "wait, or raise `redundancy`."
     )
     assert "use a scheme with redundancy" in str(errors.UnreachableError("cmc", 10, {3}))
     assert errors.named_workers(range(20)) == "workers 0, 1, 2, 3, 4, 5, 6, 7 and 12 more"
 
 
 def test_simulate_wants_as_many_subposteriors_as_workers():
-    with pytest.raises(quorate.BadInputError, match="one for each of the 4 workers"):
+    with pytest.raises(quorate.BadInputError, match="3 subposteriors for 4 workers"):
         quorate.simulate("cmc", 4, subposteriors=quorate.paper_subposteriors(3))

@@ -106,7 +106,7 @@ def test_a_run_that_is_stopped_early_says_so_and_can_be_gone_on_with(table, tmp_
     arguments += ["--processes", "1", "--dead", "1@3", "--restarts", "0", "--run-dir", run]
     result = quorate("sample", "--formula", "y ~ x", table, *arguments)
     assert result.exit_code == 3
-    assert "nobody alive holds shard" in result.stderr
+    assert "No living worker holds shard" in result.stderr
     assert f"quorate resume {run}" in result.stderr.replace("\n", "")
     assert "workers lost" in result.stdout
     result = quorate("resume", run, "--json")
@@ -124,7 +124,7 @@ def test_a_run_that_is_stopped_early_says_so_and_can_be_gone_on_with(table, tmp_
         (["--formula", "kind ~ x"], "kind"),
         (["--formula", "y ~ x", "--family", "magic"], "family"),
         (["--formula", "y ~ x", "--workers", "601"], "601"),
-        (["--formula", "y ~ x", "--straggle", "slow"], "pareto"),
+        (["--formula", "y ~ x", "--straggle", "slow"], "not a valid float"),
         (["--formula", "y ~ x", "--scheme", "coded", "--precision", "estimated"], "ridge"),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_run_without_a_draw_has_failed(table):
 
 @pytest.mark.parametrize(
     ("content", "name", "message"),
-    [("1 +", "x", "SyntaxError"), ("model = 7", "model", "no dim"), ("", "model", "has no model")],
+    [("1 +", "x", "SyntaxError"), ("model = 7", "model", "no dim"), ("", "model", "no 'model'")],
 )
 def test_files_that_hold_no_model(content, name, message, tmp_path, table):
     (tmp_path / "json.py").write_text(content)  # not to be taken for the library of that name

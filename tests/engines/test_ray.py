@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import quorate
-import quorate.run.run
 from helpers.processes import BrokenModel, MeanModel, ended
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
+from quorate.engines.options import ENGINES
 from quorate.engines.ray import RayEngine
 from quorate.engines.ray_host import Host
 from quorate.engines.service import setup_frame, task_frame
@@ -101,7 +101,7 @@ class Watched(RayEngine):
 @pytest.fixture
 def engine(monkeypatch):
     """The class of engines, watched."""
-    monkeypatch.setattr(quorate.run.run, "RayEngine", Watched)
+    monkeypatch.setattr("quorate.engines.options.RayEngine", Watched)
     monkeypatch.setattr(Watched, "is_time", lambda engine, worker: True, raising=False)
     monkeypatch.setattr(Watched, "act", lambda engine: None, raising=False)
     return Watched
@@ -138,15 +138,15 @@ def of_processes(tmp_path_factory, seed):
 
 
 def test_the_draws_are_those_of_processes(cluster, rows, tmp_path, of_processes):
-    result = sample(rows, tmp_path / "ray", engine="ray", ray_address=cluster.address)
+    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert result.stopped == "done"
     np.testing.assert_array_equal(result.unconstrained, of_processes)
 
 
 def test_coded_draws_are_those_of_processes(cluster, rows, tmp_path, seed):
-    options = {"scheme": "coded", "cov_ridge": 1e-4, "precision_ridge": 1.0, "seed": seed}
+    options = {"scheme": quorate.Coded(cov_ridge=1e-4), "seed": seed}
     expected = sample(rows, tmp_path / "process", **options).unconstrained
-    options |= {"engine": "ray", "ray_address": cluster.address}
+    options["engine"] = quorate.Ray(cluster.address)
     result = sample(rows, tmp_path / "ray", **options)
     np.testing.assert_array_equal(result.unconstrained, expected)
 
@@ -190,14 +190,14 @@ def test_rows_that_a_node_does_not_see_are_delivered(
 
 
 def test_a_run_on_ray_is_gone_on_with_by_processes(cluster, rows, tmp_path, of_processes):
-    folder, options = tmp_path / "run", {"engine": "ray", "ray_address": cluster.address}
+    folder, options = tmp_path / "run", {"engine": quorate.Ray(cluster.address)}
     sample(rows, folder, draws=20, **options)
     result = quorate.resume(folder, draws=300, engine="process", progress=False)
     np.testing.assert_array_equal(result.unconstrained, of_processes)
 
 
 def test_what_user_code_raises_is_told(cluster, rows, tmp_path):
-    options = {"engine": "ray", "ray_address": cluster.address}
+    options = {"engine": quorate.Ray(cluster.address)}
     with pytest.raises(WorkerFailedError, match="a row that cannot be") as caught:
         sample(rows, tmp_path / "run", BrokenModel(), **options)
     assert "ZeroDivisionError" in caught.value.traceback
@@ -327,19 +327,14 @@ def test_an_actor_asks_for_rows_and_goes_mute_when_code_raises(rows, tmp_path):
 
 
 def test_what_to_install(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr("quorate.run.settings.is_installed", lambda module: False)
+    monkeypatch.setattr("quorate.engines.options.is_installed", lambda module: False)
     with pytest.raises(MissingExtraError, match=r"pip install quorate\[ray\]"):
         sample(rows, tmp_path / "run", engine="ray")
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"engine": "ray", "processes": 2}, "number of workers"),
-        ({"ray_address": "auto"}, "engine='ray'"),
-    ],
-)
-def test_bad_input(change, message, rows, tmp_path):
-    with pytest.raises(BadInputError, match=message):
-        sample(rows, tmp_path / "run", **change)
+def test_options_of_other_engines_are_refused():
+    with pytest.raises(
+        BadInputError, match=r"'ray' has no option processes\. Its options are addr"
+    ):
+        ENGINES.chosen("ray", {"processes": 2})

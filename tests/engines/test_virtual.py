@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from helpers import schemes as make
 from quorate.engines import virtual
 from quorate.engines.latency import Dying, Pareto, Slowed, Trace
 from quorate.errors import BadInputError
@@ -10,10 +11,7 @@ from quorate.models.gaussian import paper_subposteriors
 from quorate.numerics.streams import Streams
 from quorate.protocol.coding import code as coding
 from quorate.protocol.coordinator import Coordinator
-from quorate.protocol.schemes import scheme_maker
-from quorate.protocol.schemes.cmc import CMC
 from quorate.protocol.schemes.coded import CodedCMC
-from quorate.protocol.schemes.grouped import GroupedCMC
 
 N_DRAWS = 25
 PARETO = Pareto(0.1, 1.2)
@@ -40,14 +38,14 @@ def arrival_times(n_workers, n_shards, seed, n=N_DRAWS, latency=PARETO):
 @pytest.mark.parametrize("n_workers", [1, 5, 12])
 def test_release_times_of_cmc(n_workers, seed):
     expected = arrival_times(n_workers, 1, seed).max(axis=0)  # T^l = max over k of T_k^l
-    timeline = run(CMC(n_workers, 10.0), seed)
+    timeline = run(make.cmc(n_workers, 10.0), seed)
     np.testing.assert_allclose(timeline.release_times, expected)
     assert timeline.finished
 
 
 @pytest.mark.parametrize(("n_workers", "redundancy"), SIZES)
 def test_release_times_of_grouped(n_workers, redundancy, seed):
-    scheme = GroupedCMC(n_workers, redundancy, 10.0)
+    scheme = make.grouped(n_workers, redundancy, 10.0)
     held = [len(shards) for shards in scheme.allocation.held]
     arrivals = arrival_times(n_workers, held, seed)
     order_statistics = [np.sort(arrivals[list(g)].ravel())[:N_DRAWS] for g in scheme.worker_groups]
@@ -79,18 +77,18 @@ def test_grouped_code_decodes_when_every_group_does(n_workers, redundancy, seed)
 
 @pytest.mark.parametrize("per_draw", [False, True])
 def test_grouped_with_r_1_is_cmc_bit_for_bit(per_draw, seed):
-    cmc, grouped = CMC(6, 10.0), GroupedCMC(6, 1, 10.0)
+    cmc, grouped = make.cmc(6, 10.0), make.grouped(6, 1, 10.0)
     one, other = (run(scheme, seed, per_draw=per_draw) for scheme in (cmc, grouped))
     assert one == other
-    np.testing.assert_array_equal(cmc.global_draws(), grouped.global_draws())
+    np.testing.assert_array_equal(cmc.received.global_draws(), grouped.received.global_draws())
 
 
 def test_coded_and_cmc_draw_the_same_from_every_shard(seed):
     """Common randomness: without a ridge on weights, both are Σ Ĉ⁻¹θ of the same draws."""
-    cmc, coded = CMC(5, 10.0), CodedCMC(coding.grouped(5, 2), 5, 10.0, 0.5)
+    cmc, coded = make.cmc(5, 10.0), CodedCMC(coding.grouped(5, 2), 5, 10.0, 0.5)
     run(cmc, seed)
     run(coded, seed)
-    draws = np.concatenate([cmc.ledger.batches(k) for k in range(5)], axis=1)
+    draws = np.concatenate([cmc.received.batches(k) for k in range(5)], axis=1)
     processed, _ = coded.worker_side.process(np.moveaxis(draws, 0, 1), {})
     direct = coded.code.unpack(processed.vectors.sum(axis=0), 5)
     np.testing.assert_allclose(coded.precision_weighted_sums(), direct, atol=1e-12)
@@ -101,13 +99,13 @@ def test_all_codes_give_the_same_draws(seed):
     for code in coding.CODES:
         scheme = CodedCMC(coding.make_code(code, 7, 3), 5, 10.0, 0.7)
         run(scheme, seed)
-        results.append(scheme.global_draws())
+        results.append(scheme.received.global_draws())
     np.testing.assert_allclose(results[0], results[1], atol=1e-9)
     np.testing.assert_allclose(results[0], results[2], atol=1e-9)
 
 
 def test_per_draw_times_are_sums(seed):
-    scheme = GroupedCMC(4, 2, 10.0)
+    scheme = make.grouped(4, 2, 10.0)
     times = PARETO.times(Streams(seed), 4, 0, 2 * N_DRAWS).reshape(4, N_DRAWS, 2)
     arrivals = np.cumsum(times.sum(axis=2), axis=1)
     groups = [np.sort(arrivals[list(g)].ravel())[:N_DRAWS] for g in scheme.worker_groups]
@@ -117,43 +115,42 @@ def test_per_draw_times_are_sums(seed):
 
 @pytest.mark.parametrize("name", ["cmc", "grouped", "coded"])
 def test_runs_are_deterministic(name, seed):
-    make = scheme_maker(name, 6, 2, 5, 10.0)
-    one, other = make(), make()
+    one, other = (make.started(name, 6, 2, 5, 10.0) for _ in range(2))
     latency = Dying(Slowed(PARETO, 2, 3.0), 1, since=100.0)
     assert run(one, seed, latency=latency) == run(other, seed, latency=latency)
-    np.testing.assert_array_equal(one.global_draws(), other.global_draws())
+    np.testing.assert_array_equal(one.received.global_draws(), other.received.global_draws())
 
 
 def test_a_deadline_ends_an_open_ended_run(seed):
-    scheme = CMC(3, 10.0)
+    scheme = make.cmc(3, 10.0)
     timeline = run(scheme, seed, n_draws=None, until=4.0)
     expected = arrival_times(3, 1, seed, n=500)
     np.testing.assert_allclose(timeline.release_times, [t for t in expected.max(axis=0) if t <= 4])
-    assert scheme.ledger.n_received == (expected <= 4).sum(axis=1).tolist()
+    assert scheme.received.n_received == (expected <= 4).sum(axis=1).tolist()
 
 
 def test_a_block_that_comes_at_the_deadline_is_in_time(seed):
     latency = Trace(((1.0,),), shuffle=False)
-    assert run(CMC(2, 10.0), seed, None, until=3.0, latency=latency).release_times == [1, 2, 3]
+    assert run(make.cmc(2, 10.0), seed, None, until=3.0, latency=latency).release_times == [1, 2, 3]
 
 
 def test_an_open_ended_run_outlives_its_dead(seed):
     """Worker 0 dies after 8 draws: they are still paired with what the slower one sends."""
     latency = Dying(Slowed(EIGHTHS, (1,), 4.0), (0,), since=1.0625)
-    scheme = CMC(2, 10.0)
+    scheme = make.cmc(2, 10.0)
     timeline = run(scheme, seed, None, until=50.0, latency=latency)
-    assert scheme.ledger.n_received == [8, 100]
+    assert scheme.received.n_received == [8, 100]
     assert timeline.release_times == [0.5 * (1 + draw) for draw in range(8)]
 
 
 def test_a_run_must_have_an_end():
     with pytest.raises(BadInputError, match="needs a time to end at"):
-        run(CMC(3, 10.0), 0, n_draws=None)
+        run(make.cmc(3, 10.0), 0, n_draws=None)
 
 
 def test_deaths_that_are_survived(seed):
     """Worker 0 dies after 4 batches; the other member of its group carries on."""
-    scheme = GroupedCMC(4, 2, 10.0)
+    scheme = make.grouped(4, 2, 10.0)
     timeline = run(scheme, seed, latency=Dying(EIGHTHS, (0,), since=1.0625))
     assert timeline.finished
     assert timeline.block_workers.count(0) == 4
@@ -161,21 +158,21 @@ def test_deaths_that_are_survived(seed):
 
 
 def test_deaths_that_are_not(seed):
-    timeline = run(CMC(4, 10.0), seed, latency=Dying(EIGHTHS, (2,), since=1.0625))
+    timeline = run(make.cmc(4, 10.0), seed, latency=Dying(EIGHTHS, (2,), since=1.0625))
     assert not timeline.finished
     assert timeline.block_times[-1] == 1.0
 
 
 def test_a_straggler_holds_up_cmc_and_not_grouped(seed):
     latency = Slowed(EIGHTHS, (1,), 50.0)
-    slow = run(CMC(4, 10.0), seed, latency=latency).release_times[-1]
-    fast = run(GroupedCMC(4, 2, 10.0), seed, latency=latency).release_times[-1]
+    slow = run(make.cmc(4, 10.0), seed, latency=latency).release_times[-1]
+    fast = run(make.grouped(4, 2, 10.0), seed, latency=latency).release_times[-1]
     assert slow == N_DRAWS * 50 / 8
     assert fast == N_DRAWS * 2 / 8  # a batch has two draws
 
 
 def test_replayed_traces_time_runs(seed):
-    scheme = CMC(2, 10.0)
+    scheme = make.cmc(2, 10.0)
     latency = Trace(((1.0, 2.0), (3.0,)), shuffle=False)
     timeline = run(scheme, seed, n_draws=3, latency=latency)
     assert timeline.release_times == [3.0, 6.0, 9.0]
@@ -184,6 +181,6 @@ def test_replayed_traces_time_runs(seed):
 
 
 def test_many_workers():
-    scheme = CMC(2_000, 10.0)
+    scheme = make.cmc(2_000, 10.0)
     assert run(scheme, 1, n_draws=5).finished
-    assert scheme.draw_counts() == (10_000, 10_000)
+    assert scheme.received.draw_counts() == (10_000, 10_000)

@@ -5,7 +5,7 @@ import pytest
 
 from helpers.targets import LogisticWithGradient, logistic_rows
 from quorate.engines.worker import Chains, Job
-from quorate.protocol.schemes.cmc import CMC
+from quorate.protocol.schemes.cmc import SendDraws
 from quorate.samplers import make_sampler
 
 
@@ -15,7 +15,7 @@ class OneShard:
 
 
 def begun(seed):
-    job = Job(LogisticWithGradient(2), make_sampler("hmc"), CMC.worker_side, "", 1, seed)
+    job = Job(LogisticWithGradient(2), make_sampler("hmc"), SendDraws(), "", 1, seed)
     chains = Chains(job, OneShard())
     chains.draw(0, 0, 5)
     return chains

@@ -523,7 +523,7 @@ def test_a_damaged_row_costs_what_follows_of_its_chain(column, value, tmp_path):
         states = read(tmp_path)[1]
     assert [key for key, state in states.items() if state is None] == [key]
 
-    with pytest.warns(JournalWarning, match="drawn again"):
+    with pytest.warns(JournalWarning, match="draws again"):
         journal = Journal.open(tmp_path)
     with journal:
         journal.append([block(3 * i, worker=1) for i in range(1, 6)])

@@ -180,13 +180,6 @@ def test_average_is_over_those_that_have_a_draw(seed):
             assert averaged.band_high[i] - averaged.errors[i] == pytest.approx(half)
 
 
-def test_results_do_not_depend_on_how_many_runs_are_evaluated_at_a_time(seed, monkeypatch):
-    spec = experiment("fig3", "published", realisations=7, seed=seed)
-    whole = [curve.errors for curve in reproduce(spec)]
-    monkeypatch.setattr("quorate.lab.reproduce._RUNS_AT_A_TIME", 3)
-    np.testing.assert_allclose([curve.errors for curve in reproduce(spec)], whole, rtol=1e-12)
-
-
 @pytest.mark.parametrize("reading", READINGS)
 def test_files(reading, tmp_path):
     spec = experiment("fig3", reading, realisations=3)

@@ -115,20 +115,20 @@ def test_merged_draws_are_shifted_as_shards_are(pairing, rng):
     shift = np.einsum("sij,sj->i", ledger.weights(), shifts)
     without = ledger_of(draws, three_shards(rng, worth=0.0)[1], "shrunk", pairing)
     assert np.abs(shift).min() > 1e-3
-    np.testing.assert_allclose(ledger.consensus(), without.consensus() + shift, atol=1e-12)
+    np.testing.assert_allclose(ledger.global_draws(), without.global_draws() + shift, atol=1e-12)
 
 
 def test_draws_of_a_single_shard_are_left_as_they_are(rng):
     draws, fits = three_shards(rng, worth=50.0)
-    found = ledger_of(draws[:1], fits[:1], "shrunk", "paper").consensus()
+    found = ledger_of(draws[:1], fits[:1], "shrunk", "paper").global_draws()
     np.testing.assert_allclose(found, draws[0][:, 0], atol=1e-12)
 
 
 def test_the_papers_weights_leave_draws_where_they_are(rng):
     draws, fits = three_shards(rng, worth=50.0)
-    found = ledger_of(draws, fits, "draws").consensus()
+    found = ledger_of(draws, fits, "draws").global_draws()
     np.testing.assert_array_equal(
-        found, ledger_of(draws, three_shards(rng, worth=0.0)[1], "draws").consensus()
+        found, ledger_of(draws, three_shards(rng, worth=0.0)[1], "draws").global_draws()
     )
 
 

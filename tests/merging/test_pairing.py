@@ -65,11 +65,11 @@ def test_a_ledger_pairs_every_draw(rng, seed):
     covs = np.array([np.cov(x.T, bias=True) if len(x) > 1 else np.zeros((2, 2)) for x in draws])
     weights = consensus_weights(covs + np.eye(2))
     paired = np.stack([x[order] for x, order in zip(draws, which, strict=True)], axis=1)
-    got = ledger.consensus()
+    got = ledger.global_draws()
     np.testing.assert_allclose(got, merge(weights, paired), atol=1e-12)
     assert ledger.received.draw_counts() == (9, 9)
     assert plain.received.draw_counts() == (9, 3)
-    assert len(plain.consensus()) == 1
+    assert len(plain.global_draws()) == 1
     by_chain = ledger.chains(1)
     np.testing.assert_array_equal(np.concatenate(by_chain)[:, 0], draws[1][[0, 2, 4, 1, 3]])
     assert ledger.chains(0)[0].shape == (2, 1, 2)
@@ -78,7 +78,7 @@ def test_a_ledger_pairs_every_draw(rng, seed):
 def test_without_a_draw_of_every_shard_there_is_none():
     ledger = Ledger([(0,), (1,)], Merging(1.0, "all"))
     ledger.add(0, np.zeros((3, 1, 2)))
-    assert len(ledger.consensus()) == 0
+    assert len(ledger.global_draws()) == 0
     assert ledger.received.draw_counts() == (3, 0)
 
 
@@ -86,7 +86,7 @@ def test_without_a_draw_of_every_shard_there_is_none():
     ("scheme", "pairing", "message"),
     [
         ("cmc", "some", "Unknown pairing 'some'. Choose one of paper, all"),
-        ("coded", "all", "cannot be paired again"),
+        ("coded", "all", "has no option pairing"),
     ],
 )
 def test_bad_pairings(scheme, pairing, message):

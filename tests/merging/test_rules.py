@@ -334,9 +334,9 @@ def test_a_way_out_that_is_offered_works():
 @pytest.mark.parametrize(
     ("rule", "options", "message"),
     [
-        ("median", {}, "rule is 'median': choose one of consensus"),
-        ("swiss", {"bandwidth": 1.0}, "swiss has no option `bandwidth`. It has no options"),
-        ("gaussian", {"weights": "full"}, "Its options are n_draws"),
+        ("median", {}, "No rule is named 'median'. Choose consensus"),
+        ("swiss", {"bandwidth": 1.0}, "has no option bandwidth. It has none"),
+        ("gaussian", {"weights": "full"}, "It has n_draws"),
         (
             "consensus",
             {"weights": "equal"},
@@ -509,7 +509,7 @@ def test_what_files_cannot_be(files, tmp_path, rng):
     target = tmp_path / "out.nc"
     cases = [
         ([files[0], other, "-o", target], "Shard 1 has variables"),
-        ([files[0], prior, "-o", target], "a `posterior` is needed"),
+        ([files[0], prior, "-o", target], "has no group `posterior`"),
         ([files[0], text, "-o", target], "cannot be read as NetCDF"),
         ([files[0], tmp_path / "none.nc", "-o", target], "there is none of this name"),
         ([*files, "-o", files[1]], "one of the files to combine"),

@@ -124,13 +124,13 @@ def test_last_group_stays_well_conditioned(redundancy, rng):
 def test_many_workers_are_no_trouble_but_for_cyclic():
     coding.grouped(10_000, 3)
     coding.reed_solomon(2_000, 50)
-    with pytest.raises(BadInputError, match="use another above 2000"):
+    with pytest.raises(BadInputError, match="Use another code above 2000"):
         coding.cyclic(2_001, 2)
 
 
 def test_undecodable_sets_say_what_lacks():
     with pytest.raises(
-        UndecodableError, match=r"workers 0, 1 do not decode: at least 1 more from workers 2, 3"
+        UndecodableError, match=r"0, 1 do not decode\. At least 1 more must come from workers 2, 3"
     ):
         coding.grouped(4, 2).decoding_vector({0, 1})
 

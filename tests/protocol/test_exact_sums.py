@@ -518,7 +518,7 @@ def test_samplers_must_draw_the_same_everywhere():
     check_determinism(make_sampler("ellipse"))
     with pytest.warns(QuorateWarning, match="same library versions"):
         check_determinism(make_sampler("nuts"))
-    with pytest.raises(BadInputError, match=r"unsteady.*use 'ellipse'"):
+    with pytest.raises(BadInputError, match=r"unsteady.*Use 'ellipse'"):
         check_determinism(Unsteady())
 
 
@@ -527,7 +527,7 @@ def test_samplers_must_draw_the_same_everywhere():
     [
         ({"precision": "guessed"}, "exact or estimated"),
         ({"precision": "estimated", "checked": True}, "precision='exact'"),
-        ({"floor": 0}, "before the first draw"),
+        ({"floor": 0}, "floor must be at least 1"),
         ({"cov_ridge": -1.0}, "0 or more"),
     ],
 )

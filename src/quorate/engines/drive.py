@@ -43,10 +43,6 @@ class Engine(Protocol):
     def close(self) -> None:
         """End all workers, and leave nothing behind."""
 
-    def __enter__(self) -> "Engine": ...
-
-    def __exit__(self, *_: object) -> None: ...
-
 
 Record = Callable[[float, list[Command]], None]
 

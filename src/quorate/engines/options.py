@@ -1,6 +1,7 @@
 """Engines as users choose them: processes of this machine, or actors of a Ray cluster."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -37,7 +38,7 @@ class EngineOptions(Protocol):
         logs: Path,
         handicaps: Mapping[int, Handicap],
         began_at: float,
-    ) -> Engine:
+    ) -> AbstractContextManager[Engine]:
         """Start the engine.
 
         Parameters
@@ -88,7 +89,7 @@ class Processes:
         logs: Path,
         handicaps: Mapping[int, Handicap],
         began_at: float,
-    ) -> Engine:
+    ) -> AbstractContextManager[Engine]:
         n_workers = allocation.n_workers
         return ProcessEngine(job, n_workers, logs, self.processes, handicaps, began_at)
 
@@ -125,7 +126,7 @@ class Ray:
         logs: Path,
         handicaps: Mapping[int, Handicap],
         began_at: float,
-    ) -> Engine:
+    ) -> AbstractContextManager[Engine]:
         return RayEngine(job, allocation.held, self.address, handicaps, began_at)
 
 

@@ -33,7 +33,6 @@ class _SameWorkers:
         self._attempts = attempts
         self.now, self.send = engine.now, engine.send
         self.kill, self.close = engine.kill, engine.close
-        self.__enter__, self.__exit__ = engine.__enter__, engine.__exit__
 
     def start(self, worker: int, attempt: int) -> None:
         self._engine.start(worker, attempt + self._attempts.get(worker, 0))

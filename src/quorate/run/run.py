@@ -3,6 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -196,7 +197,7 @@ class Run:
     def _stop_asked(self, now: float) -> bool:
         return self.stopping.asked(now, self.view.least_ess)
 
-    def _engine(self) -> Engine:
+    def _engine(self) -> AbstractContextManager[Engine]:
         settings = self.settings
         return settings.engine_options.start(
             self._job,

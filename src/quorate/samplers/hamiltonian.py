@@ -133,10 +133,9 @@ def _surveyed(target: Target, stream: ChainStream) -> Survey:
     try:
         return surveyed(target, stream)
     except ImproperError as error:
+        fit = LaplaceFit(starting_point(target)[0], np.eye(target.dim))
         text = f"The chain starts without whitening, because no mode was found: {error}"
         warnings.warn(text, WrongShapeWarning, stacklevel=5)
-        fit = LaplaceFit(starting_point(target)[0], np.eye(target.dim))
-        warnings.warn(f"no whitening: {error}", WrongShapeWarning, stacklevel=5)
         return Survey(fit, {"has_mode": np.array(False)})
 
 

@@ -268,11 +268,6 @@ class Coded:
             f"No precision {self.precision!r}. Choose {' or '.join(PRECISIONS)}.",
         )
         require(
-            self.precision == "exact" or self.cov_ridge > 0,
-            "Estimated precisions need `cov_ridge`, in units of the posterior's variances: say, a "
-            "hundredth of them.",
-        )
-        require(
             self.precision == "exact" or not self.checked,
             "Holders of a shard are compared with precision='exact' only. Leave out `checked`.",
         )
@@ -296,9 +291,14 @@ class Coded:
                 checked=self.checked is not False,
                 estimate=shrunk if is_shrunk else None,
             )
+        require(
+            self.cov_ridge > 0,
+            "Estimated precisions need `cov_ridge`, in units of the posterior's variances: say, a "
+            "hundredth of them.",
+        )
         ridge = self.precision_ridge
         if ridge is None:
-            ridge = setup.n_workers / self.cov_ridge if self.cov_ridge else 0.0
+            ridge = setup.n_workers / self.cov_ridge
         return CodedCMC(code, setup.dim, self.cov_ridge, ridge)
 
     def finish_times(self, realisations: Realisations) -> Outcomes:
