@@ -10,7 +10,7 @@ from helpers.cases import REFERENCE, subposterior_moments, targets
 from helpers.targets import log_gamma, stream
 from quorate.merging.centres import shift_of
 from quorate.merging.consensus import consensus_weights
-from quorate.merging.fit import Fit
+from quorate.merging.fit import Fit, as_arrays
 from quorate.merging.weights import WORTH, shrunk_covariances
 from quorate.numerics.moments import Moments
 from quorate.numerics.streams import ChainStream, Streams
@@ -102,7 +102,7 @@ def three_shards(rng, worth):
 def ledger_of(draws, fits, weights, pairing="all"):
     ledger = Ledger([(s,) for s in range(len(draws))], Merging(pairing=pairing, weights=weights))
     for s, (of, fit) in enumerate(zip(draws, fits, strict=True)):
-        ledger.add(s, of, extras={f"{k}@0": np.asarray(v) for k, v in vars(fit).items()})
+        ledger.add(s, of, extras=as_arrays([fit]))
     return ledger
 
 

@@ -67,8 +67,8 @@ def test_a_ledger_pairs_every_draw(rng, seed):
     paired = np.stack([x[order] for x, order in zip(draws, which, strict=True)], axis=1)
     got = ledger.global_draws()
     np.testing.assert_allclose(got, merge(weights, paired), atol=1e-12)
-    assert ledger.received.draw_counts() == (9, 9)
-    assert plain.received.draw_counts() == (9, 3)
+    assert ledger.draw_counts() == (9, 9)
+    assert plain.draw_counts() == (9, 3)
     assert len(plain.global_draws()) == 1
     by_chain = ledger.chains(1)
     np.testing.assert_array_equal(np.concatenate(by_chain)[:, 0], draws[1][[0, 2, 4, 1, 3]])
@@ -79,7 +79,7 @@ def test_without_a_draw_of_every_shard_there_is_none():
     ledger = Ledger([(0,), (1,)], Merging(1.0, "all"))
     ledger.add(0, np.zeros((3, 1, 2)))
     assert len(ledger.global_draws()) == 0
-    assert ledger.received.draw_counts() == (3, 0)
+    assert ledger.draw_counts() == (3, 0)
 
 
 @pytest.mark.parametrize(

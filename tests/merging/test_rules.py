@@ -511,7 +511,7 @@ def test_what_files_cannot_be(files, tmp_path, rng):
         ([files[0], other, "-o", target], "Shard 1 has variables"),
         ([files[0], prior, "-o", target], "has no group `posterior`"),
         ([files[0], text, "-o", target], "cannot be read as NetCDF"),
-        ([files[0], tmp_path / "none.nc", "-o", target], "there is none of this name"),
+        ([files[0], tmp_path / "none.nc", "-o", target], "No file named"),
         ([*files, "-o", files[1]], "one of the files to combine"),
         ([*files, "-o", tmp_path / "nowhere" / "out.nc"], "the folder does not exist"),
         ([*files, "-o", target, "--rule", "median"], "rule is 'median'"),

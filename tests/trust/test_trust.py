@@ -427,6 +427,6 @@ def test_too_few_draws_are_not_checked(seed):
     z = np.random.default_rng(seed).normal([1.0, -2.0], size=(40, 2))
     result = quorate.sample(MeanModel(), {"z": z}, workers=1, draws=5, progress=False)
     assert result.verdict.verdict == "not checked"
-    assert "draw more" in result.verdict.advice
+    assert "Draw more" in result.verdict.advice
     with pytest.raises(BadInputError, match="check=True"):
         result.corrected()
