@@ -513,11 +513,11 @@ def test_what_files_cannot_be(files, tmp_path, rng):
         ([files[0], text, "-o", target], "cannot be read as NetCDF"),
         ([files[0], tmp_path / "none.nc", "-o", target], "No file named"),
         ([*files, "-o", files[1]], "one of the files to combine"),
-        ([*files, "-o", tmp_path / "nowhere" / "out.nc"], "the folder does not exist"),
-        ([*files, "-o", target, "--rule", "median"], "rule is 'median'"),
+        ([*files, "-o", tmp_path / "nowhere" / "out.nc"], "does not exist. Create it first"),
+        ([*files, "-o", target, "--rule", "median"], "No rule is named 'median'"),
         (
             [*files, "-o", target, "--rule", "swiss", "--weights", "full"],
-            "swiss has no option `weights`",
+            "has no option weights",
         ),
         ([*files, "-o", target, "--variables", "mu,nu"], "No variable named `nu`"),
     ]
