@@ -1,14 +1,18 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from helpers.assertions import assert_mean, assert_quantile
 from quorate.engines.latency import (
+    LATENCIES,
     Dying,
     Exponential,
     Pareto,
     ShiftedExponential,
     Slowed,
     Trace,
+    parse_cluster,
     parse_dead,
     parse_latency,
     parse_slow,
@@ -138,6 +142,42 @@ def test_specs(spec, model):
 def test_bad_specs(spec):
     with pytest.raises(BadInputError):
         parse_latency(spec)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A model from outside."""
+
+    seconds: float
+
+    @classmethod
+    def parse(cls, text):
+        return cls(float(text))
+
+    def times(self, streams, n_workers, first, n):
+        return np.full((n_workers, n), self.seconds)
+
+    def death_times(self, streams, n_workers):
+        return np.full(n_workers, np.inf)
+
+
+def test_models_from_outside_have_names_and_are_taken_as_objects(monkeypatch):
+    monkeypatch.setattr(LATENCIES, "_known", dict(LATENCIES._known))
+    LATENCIES.register("constant", Constant)
+    assert parse_latency("constant:0.5") == Constant(0.5)
+    assert "constant" in list(LATENCIES)
+    assert parse_latency(Constant(2.0)) == Constant(2.0)
+    assert parse_cluster(Constant(2.0), slow="1x3") == Slowed(Constant(2.0), 1, 3.0)
+
+
+def test_a_name_that_is_not_known_is_answered_with_those_that_are():
+    with pytest.raises(BadInputError, match=r"'gamma'.*pareto, exponential"):
+        parse_latency("gamma:1")
+
+
+def test_numbers_that_do_not_fit_are_answered_with_what_they_mean():
+    with pytest.raises(BadInputError, match=r"'0.1'.*mean_per_shard and tail_index.*pareto:0.1"):
+        parse_latency("pareto:0.1")
 
 
 def test_short_forms_of_slow_and_dead():

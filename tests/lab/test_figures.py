@@ -174,10 +174,11 @@ def test_average_is_over_those_that_have_a_draw(seed):
     for i in (4, 9, 49, 99):
         known = errors[np.isfinite(errors[:, i]), i]
         assert averaged.share_defined[i] == len(known) / 12
-        if len(known) > 1:
-            assert averaged.errors[i] == pytest.approx(known.mean())
-            half = 0.15 * known.std(ddof=1)
-            assert averaged.band_high[i] - averaged.errors[i] == pytest.approx(half)
+    for i in (49, 99):  # all but one in a thousand million seeds have two draws or more then
+        known = errors[np.isfinite(errors[:, i]), i]
+        assert averaged.errors[i] == pytest.approx(known.mean())
+        half = 0.15 * known.std(ddof=1)
+        assert averaged.band_high[i] - averaged.errors[i] == pytest.approx(half)
 
 
 @pytest.mark.parametrize("reading", READINGS)

@@ -7,6 +7,7 @@ import quorate
 from helpers.assertions import assert_known
 from quorate.engines.latency import Dying, Exponential, Trace
 from quorate.lab.simulate import _quantile
+from quorate.protocol.schemes import CMC, Adaptive, Coded, Genie, Grouped
 
 ONE_EACH = Trace(((1.0,),), shuffle=False)
 
@@ -68,3 +69,41 @@ def test_all_dead_from_the_start_is_an_error():
 )
 def test_quantiles(times, share, expected):
     assert _quantile(np.array(times), share) == expected
+
+
+# ---------------------------------------------------------------- names and objects
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "options"),
+    [
+        ("cmc", {}, CMC(pairing="paper", weights="draws", cov_ridge=10.0)),
+        ("grouped", {"redundancy": 3}, Grouped(3, "paper", "draws", 10.0)),
+        (
+            "coded",
+            {"redundancy": 2, "code": "cyclic", "cov_ridge": 1.0},
+            Coded(2, "cyclic", "estimated", weights="draws", cov_ridge=1.0),
+        ),
+        ("adaptive", {"redundancy": 2, "gap": 3}, Adaptive(2, gap=3, cov_ridge=10.0)),
+        ("genie", {}, Genie(cov_ridge=10.0)),
+    ],
+)
+def test_a_name_is_shorthand_for_options(name, given, options):
+    few = {"draws": 8, "realisations": 3}
+    assert quorate.simulate(name, 6, **given, **few) == quorate.simulate(options, 6, **few)
+
+
+def test_options_beside_an_object_are_refused():
+    with pytest.raises(quorate.BadInputError, match=r"gap to Adaptive\(\.\.\.\), not beside it"):
+        quorate.simulate(Adaptive(2), 6, gap=3)
+
+
+def test_options_that_a_scheme_does_not_have_are_refused():
+    with pytest.raises(quorate.BadInputError, match="'grouped' has no option gap"):
+        quorate.simulate("grouped", 6, gap=3)
+
+
+def test_redundancy_in_the_summary_is_what_workers_hold():
+    few = {"draws": 3, "realisations": 1}
+    held = [quorate.simulate(scheme, 6, 2, **few).redundancy for scheme in ("cmc", "genie")]
+    assert held == [1, 6]

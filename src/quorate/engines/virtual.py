@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush, heapreplace
 from itertools import accumulate, chain, count, islice, repeat
+from typing import cast
 
 import numpy as np
 
@@ -147,14 +148,15 @@ class VirtualClock:
 
     def schedule(self, task: Task, blocks: Iterator[Block], now: float) -> Iterator[Entry]:
         """When each block of `task`, assigned now, will be there; or its worker dead."""
-        worker = task.worker
-        events: Iterator[Event] = blocks
+        worker, events = task.worker, cast(Iterator[Event], blocks)
+        start = max(now, self._free_at[worker])
+        if self._cluster.copy_cost:
+            start += self._copy_time(task)
         if self._cluster.draw_cost is None:
             durations = self._durations(task)
         else:
             made = list(blocks)
             events, durations = iter(made), self._costed(task, made)
-        start = max(now, self._free_at[worker]) + self._copy_time(task)
         ends = list(accumulate(durations, initial=start))
         del ends[0]
         self._free_at[worker] = ends[-1]
@@ -164,13 +166,12 @@ class VirtualClock:
             ends[n_done:] = [max(now, death)]
             events = chain(islice(events, n_done), [WorkerLost(worker)])
         first = self._n_scheduled
-        self._n_scheduled += len(ends)
+        self._n_scheduled = first + len(ends)
         return zip(ends, count(first), repeat(worker), events, strict=False)
 
     def _copy_time(self, task: Task) -> float:
-        if not self._cluster.copy_cost or set(task.shards) <= set(self._held[task.worker]):
-            return 0.0
-        if self._copied.get(task.worker) == task.shards:
+        is_there = set(task.shards) <= set(self._held[task.worker])
+        if is_there or self._copied.get(task.worker) == task.shards:
             return 0.0
         self._copied[task.worker] = task.shards
         return self._cluster.copy_cost
@@ -179,7 +180,8 @@ class VirtualClock:
         """Time of each batch of draws."""
         n_shards = len(task.shards)
         if not self._cluster.per_draw:
-            return [n_shards * time for time in self._units(task.worker, task.n_draws)]
+            times = self._units(task.worker, task.n_draws)
+            return times if n_shards == 1 else [n_shards * time for time in times]
         times = self._units(task.worker, n_shards * task.n_draws)
         return [sum(times[i : i + n_shards]) for i in range(0, len(times), n_shards)]
 
@@ -236,9 +238,10 @@ class VirtualWorkers:
 
     def _encoded(self, task: Task, first: int, end: int) -> tuple[CodedArray, Arrays]:
         key = task.shards, task.chain
-        if key not in self._known:
-            self._known[key] = self._find([(shard, task.chain) for shard in task.shards])
-        drawn, rows = self._known[key]
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._find([(shard, task.chain) for shard in task.shards])
+        drawn, rows = known
         return self._worker_side.encode(task.worker, drawn.up_to(end).part(rows, first, end))
 
     def _find(self, lanes: list[Lane]) -> tuple["Drawn", slice | list[int]]:

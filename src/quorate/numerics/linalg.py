@@ -11,7 +11,7 @@ import numpy as np
 from quorate._types import Array
 from quorate.errors import SingularCovarianceError, require
 
-_CHUNK = 640  # matrices eliminated at a time, so that they stay in cache
+_CHUNK = 2048  # matrices eliminated at a time, so that they stay in cache
 _LARGE = 16  # dimension from which LAPACK is faster
 _FEW = 32  # number of matrices up to which LAPACK is faster
 
@@ -54,10 +54,9 @@ def _eliminate(stack: Array, columns: Array) -> Array:
     for j in range(len(left)):
         if not (left[j, j] > tiny).all():
             raise SingularCovarianceError
-        for i in range(j + 1, len(left)):
-            factors = left[i, j] / left[j, j]
-            left[i, j + 1 :] -= factors * left[j, j + 1 :]
-            right[i] -= factors * right[j]
+        factors = left[j + 1 :, j] / left[j, j]
+        left[j + 1 :, j + 1 :] -= factors[:, None] * left[j, j + 1 :]
+        right[j + 1 :] -= factors[:, None] * right[j]
     for j in reversed(range(len(left))):
         right[j] -= (left[j, j + 1 :, None] * right[j + 1 :]).sum(axis=0)
         right[j] /= left[j, j]

@@ -27,7 +27,7 @@ from quorate.protocol.messages import Arrays
 from quorate.protocol.scheme import DrawCounts, Looks
 
 WEIGHTS = ("draws", "shrunk")
-_MATRICES_AT_ONCE = 640  # covariances of shards at several moments, to stay in cache
+_MATRICES_AT_ONCE = 2048  # covariances of shards at several moments, to stay in cache
 
 
 # How the paper merges: draws paired in order of arrival, weights from draws alone.

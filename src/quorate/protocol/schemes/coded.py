@@ -49,7 +49,8 @@ class SendCoded:
         """(Ĉ_s^l)⁻¹ θ_s^l, where Ĉ_s^l of eq. (11) knows the first l draws of the shard."""
         before = Moments(int(state["count"]), state["mean"], state["scatter"]) if state else None
         covs, after = running_covariances(draws, before)
-        weighted = spd_solve(add_ridge(covs, self.cov_ridge), draws[..., None])[..., 0]
+        covs += self.cov_ridge * np.eye(draws.shape[-1])
+        weighted = spd_solve(covs, draws[..., None])[..., 0]
         moments = {"count": np.array(after.count), "mean": after.mean, "scatter": after.scatter}
         return Processed(self.code.pack(weighted)), moments
 
