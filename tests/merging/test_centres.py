@@ -134,11 +134,11 @@ def test_the_papers_weights_leave_draws_where_they_are(rng):
 
 @pytest.mark.parametrize("shape", [3.0, 30.0])
 def test_means_of_warm_up_are_worth_what_they_say(shape, seed):
-    """Squared errors are 1 on average if a mean is worth just what it says; a mode's are 5 or more.
+    """Over 40 shards, whose errors are independent of each other.
 
-    Logarithms of gamma variates have mean ψ(a) and variance ψ'(a). Over 40 independent shards the
-    average of squares was 0.29 ± 0.01 for shape 3, 0.06 for shape 30 (6 seeds): 0.6 is 20 sds off.
-    Errors of coordinates, with an sd of 0.54, then average to less than 4.5/√40, 8 sds.
+    Logarithms of gamma variates have mean ψ(a) and variance ψ'(a). If means were worth just what
+    they say, the average of 200 squares would exceed 1.35 once in a thousand runs. They are worth
+    about three times that, or more.
     """
     dim, n_shards = 5, 40
     target = log_gamma(np.full(dim, shape))
@@ -161,10 +161,12 @@ CASES = ["kidscore_interaction", "wells_dae_inter", "gauss_mix", "capture_Mt"]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_merges_of_real_posteriors_are_right_from_500_draws(case, seed, tmp_path):
-    """Compared with Σ W_s μ_s for exact weights and means, over eight blocks of 500 draws.
+def test_merged_means_of_real_posteriors_are_right_from_500_draws(case, seed, tmp_path):
+    """Their errors are at most a third of those with covariances of draws.
 
-    RESULTS
+    Against Σ W_s μ_s with weights and means known exactly. In 32 seeds of 20 blocks they were 7 to
+    28 times smaller, 3.9 to 43 times for the last in 48. Exact weights without shifts, and shifts
+    without weights, do worse.
     """
     blocks, fits = [], []
     for s, target in enumerate(targets(case, 4, tmp_path / "shards")):
@@ -178,31 +180,18 @@ def test_merges_of_real_posteriors_are_right_from_500_draws(case, seed, tmp_path
         [shift_of(*of) for of in zip(shards, fits, strict=True)] for shards in moments
     ]
     true_means, true_covs = subposterior_moments(case)
+
+    def merged(covs, centres):
+        return np.einsum("bsij,bsj->bi", consensus_weights(np.stack(covs)), centres)
+
     expected = merged([true_covs], true_means[None])
 
-    def errors(covs, centres, expected=expected):
-        gaps = (merged(covs, centres) - expected) / REFERENCE[case]["sd"]
-        return np.sqrt(np.mean(gaps**2, axis=1))
+    def error(covs, centres):
+        gaps = merged(covs, centres) - expected
+        return np.sqrt(np.mean((gaps / REFERENCE[case]["sd"]) ** 2))
 
-    def rms(covs, centres):
-        return np.sqrt(np.mean(errors(covs, centres) ** 2))
-
-    exact = [true_covs] * 8
     of_draws = [[of.covariance() for of in shards] for shards in moments]
-    shrunk = [shrunk_covariances(shards, fits) for shards in moments]
-    default = rms(shrunk, centres)
-    assert default < rms(of_draws, means) / 2
-    assert default < rms(exact, means)
-    assert default < rms(of_draws, centres)
-
-    def median_gain(covs):
-        """How many times smaller errors through weights are than with covariances of draws."""
-        through_weights = errors(of_draws, means, merged(exact, means))
-        return np.median(through_weights / errors(covs, means, merged(exact, means)))
-
-    assert median_gain(shrunk) > 3
-    assert median_gain([shrunk_covariances(shards, [None] * 4) for shards in moments]) < 3
-
-
-def merged(covs, centres):
-    return np.einsum("bsij,bsj->bi", consensus_weights(np.stack(covs)), centres)
+    default = error([shrunk_covariances(shards, fits) for shards in moments], centres)
+    assert default < error(of_draws, means) / 3
+    assert default < error([true_covs] * 8, means)
+    assert default < error(of_draws, centres)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.cases import REFERENCE, subposterior_moments, targets
 from helpers.targets import Density, LogisticWithGradient, logistic_rows, stream
 from quorate.errors import BadInputError
 from quorate.merging.consensus import consensus_weights
@@ -17,7 +18,8 @@ from quorate.merging.weights import (
 )
 from quorate.models.subposterior import Target
 from quorate.numerics.moments import Moments, running_covariances
-from quorate.samplers import fit_of, make_sampler
+from quorate.numerics.streams import ChainStream, Streams
+from quorate.samplers import EllipseSampler, fit_of, make_sampler
 from quorate.samplers.laplace import laplace_fit
 
 
@@ -222,6 +224,31 @@ def test_what_is_not_a_number_or_a_covariance_is_named(rng):
             BadInputError, match="fit to shard 0 is not finite and positive definite"
         ):
             shrunk_covariances([good, good], [Fit(np.zeros(2), wrong), fit])
+
+
+@pytest.mark.parametrize("case", ["kidscore_interaction", "wells_dae_inter", "capture_Mt"])
+def test_weights_of_real_posteriors_are_right_from_500_draws(case, seed, tmp_path):
+    """Errors through weights: at most a third of those with covariances of draws.
+
+    The control, without fits, does not come that far.
+    """
+    blocks, fits = [], []
+    for s, target in enumerate(targets(case, 4, tmp_path / "shards")):
+        sampler, chain = EllipseSampler(warns=False), ChainStream(Streams(seed), s, 0)
+        state = sampler.warm_up(target, chain)
+        blocks.append(sampler.draw(target, state, chain, 2000)[0].reshape(4, 500, -1))
+        fits.append(fit_of(state))
+    moments = [[Moments.of(block) for block in shard] for shard in zip(*blocks, strict=True)]
+    means = np.stack(blocks, axis=1).mean(axis=2)
+    true_weights = consensus_weights(subposterior_moments(case)[1])
+
+    def error(covs):
+        gaps = np.einsum("bsij,bsj->bi", consensus_weights(np.stack(covs)) - true_weights, means)
+        return np.sqrt(np.mean((gaps / REFERENCE[case]["sd"]) ** 2))
+
+    of_draws = error([[of.covariance() for of in shards] for shards in moments])
+    assert error([shrunk_covariances(shards, fits) for shards in moments]) < of_draws / 3
+    assert error([shrunk_covariances(shards, [None] * 4) for shards in moments]) > of_draws / 3
 
 
 @pytest.mark.parametrize("name", ["ellipse", "hmc", "random_walk", "auto"])
