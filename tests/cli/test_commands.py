@@ -179,7 +179,7 @@ def test_mistakes_are_one_line_and_exit_code_2(mistake):
         (["simulate", "--scheme", "magic", "--workers", "3"], "cmc, grouped, coded"),
         (["simulate", "--scheme", "cmc", "--workers", "3", "--dead", "1"], "can never reach"),
         (["reproduce", "fig9"], "fig3"),
-        (["reproduce", "fig3", "--scheme", "magic"], "adaptive or genie"),
+        (["reproduce", "fig3", "--scheme", "magic"], "cmc, grouped, coded, adaptive"),
         (["reproduce", "fig3", "--scheme", "genie", "--reading", "published"], "reading text"),
         (["reproduce", "beyond", "--reading", "published"], "a reading of its own"),
         (["simulate", "--scheme", "adaptive", "--workers", "3", "--pairing", "x"], "paper, all"),
