@@ -13,14 +13,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
+import numpy as np
+
 from quorate.data.write import ShardSet
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed, unpacked
 from quorate.errors import ChangedModelWarning, LostShardError, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
 from quorate.models.protocol import Model
+from quorate.models.subposterior import Target
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
+from quorate.run.exact import ExactRun
 from quorate.run.history import History
 from quorate.run.progress import Listener, LiveTable, Progress, plain_lines
 from quorate.run.run import N_POINTS, Run
@@ -30,6 +34,7 @@ from quorate.trust.verdict import Verdict
 
 _SHARDS, _JOB = "shards", "model.pkl"
 _RUNNING = "running"
+_KINDS: dict[str, type[Run]] = {"merge": Run, "exact": ExactRun}
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -209,7 +214,7 @@ def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) 
     _check_model(model)
     settings.make_scheme(model.dim)  # raises what is wrong with it before rows are read
     sampler = settings.chosen_sampler
-    if settings.scheme_options.needs_common_randomness:
+    if settings.method == "merge" and settings.scheme_options.needs_common_randomness:
         check_determinism(sampler)
     settings.engine_options.check()
     things = packed({"model": model, "sampler": sampler})
@@ -219,7 +224,8 @@ def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) 
         (folder / _JOB).write_bytes(things)
         with Journal.create(folder, _configuration(model, settings, shards)) as journal:
             journal.append([Started(0.0)])
-            yield Run(model, sampler, shards, settings, folder, journal, stopping, n_points)
+            kind = _KINDS[settings.method]
+            yield kind(model, sampler, shards, settings, folder, journal, stopping, n_points)
 
 
 def _reopened(
@@ -237,7 +243,7 @@ def _reopened(
         things["model"] = model
     stopping, shards = Stopping(settings.chosen_until), _same_shards(folder, kept)
     made_of = things["model"], things["sampler"], shards
-    return Run(*made_of, settings, folder, journal, stopping, n_points)
+    return _KINDS[settings.method](*made_of, settings, folder, journal, stopping, n_points)
 
 
 def _finish(run: Run, progress: bool | Listener) -> Result:
@@ -271,6 +277,8 @@ def _configuration(model: Model, settings: Settings, shards: ShardSet) -> dict[s
         "settings": settings.as_json(),
         "dim": model.dim,
         "names": list(model.names),
+        "start": np.asarray(model.initial()).tolist(),
+        "has_gradient": Target(model, {}, 1).has_gradient,
         "code": code_print(model),
         "shards": list(shards.fingerprints),
         "rows": list(shards.n_rows),

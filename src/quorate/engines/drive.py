@@ -6,13 +6,12 @@ from typing import Protocol
 from quorate.protocol.messages import (
     Command,
     DeadlinePassed,
-    Evaluate,
     Event,
     Kill,
     Start,
     Stop,
-    Task,
     Tick,
+    Work,
 )
 from quorate.protocol.supervisor import Supervisor
 
@@ -28,7 +27,7 @@ class Engine(Protocol):
     def start(self, worker: int, attempt: int) -> None:
         """Start a worker; a `WorkerJoined` follows."""
 
-    def send(self, task: Task | Evaluate) -> None:
+    def send(self, task: Work) -> None:
         """Give a task to its worker."""
 
     def poll(self, timeout: float) -> list[Event]:
@@ -79,7 +78,7 @@ def _commands(supervisor: Supervisor, events: list[Event], now: float) -> list[C
 
 
 def _perform(command: Command, engine: Engine) -> None:
-    if isinstance(command, Task | Evaluate):
+    if isinstance(command, Work):
         engine.send(command)
     elif isinstance(command, Start):
         engine.start(command.worker, command.attempt)

@@ -27,7 +27,7 @@ from quorate.engines.service import (
     task_frame,
 )
 from quorate.engines.worker import Job
-from quorate.protocol.messages import Evaluate, Event, Task, WorkerLost
+from quorate.protocol.messages import Event, Work, WorkerLost
 
 _PROGRAM = """
 import ctypes
@@ -105,7 +105,7 @@ class ProcessEngine:
             self._hosts[place] = host
         host.send(Frame("host", {"worker": worker, "attempt": attempt}))
 
-    def send(self, task: Task | Evaluate) -> None:
+    def send(self, task: Work) -> None:
         """Give a task to its worker; a worker that is gone, or about to be, does not get it."""
         host = self._hosts[task.worker % self._n_places]
         if host is not None:

@@ -19,7 +19,7 @@ from quorate.engines.ray_cluster import Cluster
 from quorate.engines.ray_host import Host
 from quorate.engines.service import WarningsHeard, environment, event_of, setup_frame, task_frame
 from quorate.engines.worker import Job
-from quorate.protocol.messages import Block, Evaluate, Event, Task, Values, WorkerLost
+from quorate.protocol.messages import Block, Event, Surveyed, Task, Values, Work, WorkerLost
 
 _CALLS = 2  # that an actor has to answer at a time
 
@@ -97,14 +97,14 @@ class RayEngine:
         frame = packed_frame(Frame("host", {"worker": worker, "attempt": attempt}))
         actor.calls.append(actor.handle.turn.remote(self._setup, frame))
 
-    def send(self, task: Task | Evaluate) -> None:
+    def send(self, task: Work) -> None:
         """Give a task to its worker; a worker that is gone, or about to be, does not get it."""
         actor = self._actors.get(task.worker)
         if actor is not None:
             if actor.lacks_shards:
                 self._deliver(actor, task.shards)
             actor.outgoing.append(packed_frame(task_frame(task)))
-            actor.n_owed += len(task.points) if isinstance(task, Evaluate) else task.n_draws
+            actor.n_owed += task.n_draws if isinstance(task, Task) else 1
             self._call(actor)
 
     def poll(self, timeout: float) -> list[Event]:
@@ -180,8 +180,8 @@ class RayEngine:
         event = event_of(frame, actor.worker)
         if isinstance(event, Block):
             actor.n_owed -= len(event.payload)
-        elif isinstance(event, Values):
-            actor.n_owed -= len(event.values)
+        elif isinstance(event, Values | Surveyed):
+            actor.n_owed -= 1
         return [event]
 
 

@@ -29,8 +29,11 @@ from quorate.protocol.messages import (
     Block,
     Evaluate,
     Event,
+    Survey,
+    Surveyed,
     Task,
     Values,
+    Work,
     WorkerFailed,
     WorkerJoined,
 )
@@ -40,6 +43,7 @@ _ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS} | {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 }
 _STATE, _EXTRAS = "state", "extras"
+_NO_POINTS = np.empty((0, 0))  # they are not sent back
 
 # ---------------------------------------------------------------- frames
 
@@ -55,26 +59,33 @@ def setup_frame(job: Job, handicaps: Mapping[int, Handicap]) -> Frame:
     return Frame("setup", fields, {"job": np.frombuffer(packed_job(job), dtype=np.uint8)})
 
 
-def task_frame(task: Task | Evaluate) -> Frame:
-    """A task for a worker, with the states to start from, or the points to evaluate at."""
-    if isinstance(task, Evaluate):
-        return Frame("evaluate", _evaluate_fields(task), {"points": task.points})
-    return Frame("task", task._replace(start=None)._asdict(), dict(task.start or {}))
+def task_frame(task: Work) -> Frame:
+    """A task for a worker, with its arrays: states to start from, or points."""
+    if isinstance(task, Task):
+        return Frame("task", task._replace(start=None)._asdict(), dict(task.start or {}))
+    if isinstance(task, Survey):
+        return Frame("survey", task._asdict())
+    coded = {} if task.coefficients is None else {"coefficients": task.coefficients}
+    return Frame("evaluate", _evaluate_fields(task), {"points": task.points, **coded})
 
 
-def task_of(frame: Frame) -> Task | Evaluate:
+def task_of(frame: Frame) -> Work:
     """The task that `task_frame` made a frame of."""
     fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
     if frame.kind == "evaluate":
-        return Evaluate(**fields, points=frame.arrays["points"])
+        return Evaluate(**fields, **frame.arrays)
+    if frame.kind == "survey":
+        return Survey(**fields)
     return Task(**{**fields, "start": frame.arrays or None})
 
 
 def answer_frame(answer: Answer) -> Frame:
-    """A block, or values, for the coordinator."""
+    """A block, values or what a survey found, for the coordinator."""
+    if isinstance(answer, Surveyed):
+        return Frame("surveyed", answer.task._asdict(), dict(answer.found))
     if isinstance(answer, Values):
-        arrays = {"points": answer.task.points, "values": answer.values}
-        return Frame("values", _evaluate_fields(answer.task), arrays)
+        more = {} if answer.gradients is None else {"gradients": answer.gradients}
+        return Frame("values", _evaluate_fields(answer.task), {"values": answer.values, **more})
     sent: Nested = {"payload": answer.payload, _EXTRAS: answer.extras, _STATE: answer.state}
     fields = {"task": answer.task[:-1], "first_draw": answer.first_draw}
     return Frame("block", fields, flattened(sent))
@@ -82,12 +93,13 @@ def answer_frame(answer: Answer) -> Frame:
 
 def answer_of(frame: Frame) -> Answer:
     """What `answer_frame` made a frame of."""
-    if frame.kind == "values":
-        fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
-        task = Evaluate(**fields, points=frame.arrays["points"])
-        return Values(task, frame.arrays["values"])
-    worker, shards, *rest = frame.fields["task"]
     arrays = frame.arrays
+    if frame.kind != "block":
+        fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
+        if frame.kind == "surveyed":
+            return Surveyed(Survey(**fields), arrays)
+        return Values(Evaluate(**fields, points=_NO_POINTS), **arrays)
+    worker, shards, *rest = frame.fields["task"]
     return Block(
         Task(worker, tuple(shards), *rest),
         frame.fields["first_draw"],
@@ -98,12 +110,13 @@ def answer_of(frame: Frame) -> Answer:
 
 
 def _evaluate_fields(task: Evaluate) -> dict[str, Any]:
-    return {"worker": task.worker, "shards": task.shards, "first_point": task.first_point}
+    names = ("worker", "shards", "lane", "index", "first_point", "with_gradient")
+    return {name: getattr(task, name) for name in names}
 
 
 def event_of(frame: Frame, worker: int) -> Event:
     """The event that a frame describes; it concerns `worker` if it does not say which."""
-    if frame.kind in ("block", "values"):
+    if frame.kind in ("block", "values", "surveyed"):
         return answer_of(frame)
     if frame.kind == "ready":
         return WorkerJoined(frame.fields["worker"])

@@ -16,14 +16,29 @@ from numpy.typing import NDArray
 from quorate._types import Array, CodedArray
 from quorate.data.write import ShardSet
 from quorate.engines.faults import Handicap
-from quorate.errors import require
+from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.protocol import Model, Shard
-from quorate.models.subposterior import Target, log_densities
+from quorate.models.subposterior import Target, log_densities, log_densities_and_gradients
 from quorate.numerics.named_arrays import flattened, part
 from quorate.numerics.streams import ChainStream, Purpose, Streams
-from quorate.protocol.messages import Answer, Arrays, Block, Evaluate, Task, Values
+from quorate.protocol.messages import (
+    NOTHING,
+    Answer,
+    Arrays,
+    Block,
+    Evaluate,
+    Survey,
+    Surveyed,
+    Task,
+    Values,
+    Work,
+)
 from quorate.protocol.scheme import WorkerSide
+from quorate.protocol.sums import on_grid, summed
 from quorate.samplers import fit_of
+from quorate.samplers.base import Base
+from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.modes import other_modes
 from quorate.samplers.protocol import Sampler, State
 
 _BLOCK_SECONDS = 0.1
@@ -77,10 +92,29 @@ class Chains:
         )
         return draws
 
-    def log_densities(self, shard: int, points: Array) -> Array:
-        """Log density of the subposterior at `points` (n, d), shape (n,)."""
+    def log_densities(
+        self, shard: int, points: Array, *, with_gradient: bool
+    ) -> tuple[Array, Array | None]:
+        """Log density of the subposterior at `points` (n, d), and its gradients (n, d)."""
         self.at_work_on = shard
-        return log_densities(self._target(shard), points)
+        target = self._target(shard)
+        if with_gradient:
+            return log_densities_and_gradients(target, points)
+        return log_densities(target, points), None
+
+    def survey(self, shard: int) -> Arrays:
+        """The mode and the curvature of a subposterior, and its other modes.
+
+        Nothing if it has no mode: then other shards have to say where the posterior lies.
+        """
+        self.at_work_on = shard
+        target = self._target(shard)
+        try:
+            fit = laplace_fit(target)
+        except (ImproperError, BadInputError):
+            return NOTHING
+        base = Base.around(fit)
+        return {"mode": base.mean, "lower": base.lower, **other_modes(target, fit)}
 
     def state(self, shard: int, chain: int) -> State | None:
         """State of a chain; None before its warm-up."""
@@ -119,12 +153,15 @@ class Worker:
         if attempt and handicap is not None and handicap.dies_after is not None:
             os._exit(137)
 
-    def answers(self, task: Task | Evaluate) -> Iterator[Answer]:
-        """The blocks of a task, or the values that it asks for."""
-        if isinstance(task, Evaluate):
-            yield self._values(task)
-        else:
+    def answers(self, task: Work) -> Iterator[Answer]:
+        """The blocks of a task, or the one answer that it asks for."""
+        if isinstance(task, Task):
             yield from self.blocks(task)
+            return
+        start = time.perf_counter()
+        answer = self._values(task) if isinstance(task, Evaluate) else self._surveyed(task)
+        self._wait(task.worker, time.perf_counter() - start)
+        yield answer
 
     def blocks(self, task: Task) -> Iterator[Block]:
         """The blocks of a task, each worth about a tenth of a second."""
@@ -147,10 +184,23 @@ class Worker:
             n_done += n
 
     def _values(self, task: Evaluate) -> Values:
-        start = time.perf_counter()
-        values = [self.chains.log_densities(shard, task.points) for shard in task.shards]
-        self._wait(task.worker, time.perf_counter() - start)
-        return Values(task, np.stack(values, axis=1))
+        """Sums over the shards of a task; coded ones if it has coefficients."""
+        found = [
+            self.chains.log_densities(shard, task.points, with_gradient=task.with_gradient)
+            for shard in task.shards
+        ]
+        values = summed([on_grid(values) for values, _ in found], task.coefficients)
+        gradients = [gradient.ravel() for _, gradient in found if gradient is not None]
+        return Values(
+            task._replace(points=task.points[:0]),
+            values,
+            summed(gradients, task.coefficients) if gradients else None,
+        )
+
+    def _surveyed(self, task: Survey) -> Surveyed:
+        return Surveyed(
+            task, flattened({shard: self.chains.survey(shard) for shard in task.shards})
+        )
 
     def _payload(self, task: Task, n: int) -> tuple[CodedArray, Arrays]:
         key, side = (task.shards, task.chain), self._job.worker_side

@@ -10,6 +10,7 @@ from quorate.journal.events import (
     EventKind,
     Excluded,
     Finished,
+    PartAnswered,
     PriorRestored,
     Resumed,
     RunEvent,
@@ -18,7 +19,7 @@ from quorate.journal.events import (
     WorkerEvent,
 )
 from quorate.journal.reader import JournalReader, Reached
-from quorate.journal.records import BlockRecord, ChainKey, Record
+from quorate.journal.records import BlockRecord, ChainKey, PassRecord, Record
 from quorate.journal.writer import Journal
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "Finished",
     "Journal",
     "JournalReader",
+    "PartAnswered",
+    "PassRecord",
     "PriorRestored",
     "Reached",
     "Record",

@@ -25,6 +25,7 @@ class EventKind(StrEnum):
     PRIOR = "prior"
     TASK = "task"
     WORKER = "worker"
+    PART = "part"
 
 
 def _now() -> str:
@@ -128,6 +129,23 @@ class TaskGiven:
 
 
 @dataclass(frozen=True)
+class PartAnswered:
+    """A worker answered for some shards at some points of a question, or surveyed a shard."""
+
+    time: float
+    worker: int
+    attempt: int
+    began: float  # when it was asked
+    shards: tuple[int, ...]
+    lane: int
+    index: int
+    n_points: int
+    n_floats: int
+
+    kind: ClassVar[EventKind] = EventKind.PART
+
+
+@dataclass(frozen=True)
 class WorkerEvent:
     """Something happened to a worker."""
 
@@ -151,13 +169,19 @@ class WorkerEvent:
 
 
 RunEvent = Started | Resumed | Finished | Checked | Excluded | PriorRestored
-Event = RunEvent | TaskGiven | WorkerEvent
+Event = RunEvent | TaskGiven | PartAnswered | WorkerEvent
 _CLASSES: dict[str, type[Event]] = {
     found.kind.value: found
     for found in (
-        Started, Resumed, Finished, Checked, Excluded, PriorRestored, TaskGiven, WorkerEvent,
+        Started, Resumed, Finished, Checked, Excluded, PriorRestored, TaskGiven, PartAnswered,
+        WorkerEvent,
     )
 }  # fmt: skip
+
+
+_NUMBERS = (
+    "worker", "attempt", "chain", "first_draw", "n_draws", "lane", "index", "n_points", "n_floats",
+)  # fmt: skip
 
 
 def event_fields(event: Event) -> dict[str, Any]:
@@ -177,7 +201,7 @@ def event_of(kind: str, found: Mapping[str, Any]) -> Event:
         values["shards"] = tuple(map(_whole, values["shards"]))
     if "what" in values:
         values["what"] = Happening(values["what"])
-    for name in ("worker", "attempt", "chain", "first_draw", "n_draws"):
+    for name in _NUMBERS:
         if name in values:
             _whole(values[name])
     values["time"] = float(values["time"])

@@ -17,6 +17,7 @@ from quorate.journal.records import (
     BlockRecord,
     ChainKey,
     DamagedRowError,
+    PassRecord,
     Record,
     Row,
     read_record,
@@ -59,6 +60,7 @@ class JournalReader:
     def __init__(self, folder: Path) -> None:
         self.chains: dict[ChainKey, Reached] = {}
         self.dropped: dict[int, str] = {}
+        self._n_questions: dict[int, int] = {}  # answered, of each lane
         self.last_row = self.n_lacking = 0
         self._path = folder / journal_file.NAME
         with journal_file.told_clearly(self._path):
@@ -171,6 +173,11 @@ class JournalReader:
                 self.dropped[row.id] = "it comes after a gap in its chain"
                 return None
             self.chains[record.key] = Reached(record.next_draw, state)
+        if isinstance(record, PassRecord) and record.lane >= 0:
+            if record.index != self._n_questions.get(record.lane, 0):
+                self.dropped[row.id] = "it comes after a gap in its lane"
+                return None
+            self._n_questions[record.lane] = record.index + 1
         return record
 
     def _warn(self) -> None:

@@ -65,7 +65,19 @@ class BlockRecord(NamedTuple):
         return Block(task, self.first_draw, self.payload, self.extras)
 
 
-Record = BlockRecord | Event
+class PassRecord(NamedTuple):
+    """The answer to a question that all shards were asked, or what was found of one shard.
+
+    The questions of a lane are answered in order, from 0.
+    """
+
+    time: float
+    lane: int  # -1 for what was found of a shard
+    index: int  # of the question, or the shard
+    arrays: Mapping[str, AnyArray]
+
+
+Record = BlockRecord | PassRecord | Event
 
 
 # ---------------------------------------------------------------- rows
@@ -135,6 +147,10 @@ def record_row(table: str, number: int, record: Record, state: Mapping[str, int]
             "state": state,
         }
         return write_row(table, number, fields, [payload, *extras.values()])
+    if isinstance(record, PassRecord):
+        time, lane, index, arrays = record
+        fields = {"kind": "pass", "time": time, "lane": lane, "index": index, "names": list(arrays)}
+        return write_row(table, number, fields, arrays.values())
     return write_row(table, number, event_fields(record))
 
 
@@ -154,6 +170,9 @@ def read_record(table: str, row: Row) -> tuple[Record | None, dict[str, int]]:
             record = BlockRecord(**fields, payload=arrays[0], extras=extras)
             require_whole_numbers(*record.shards, record.worker, record.chain, record.next_draw)
             return record, dict(state)
+        if kind == "pass":
+            require_whole_numbers(fields["lane"], fields["index"])
+            return PassRecord(**fields, arrays=dict(zip(names, arrays, strict=True))), {}
         return (None if kind == "dropped" else event_of(kind, fields)), {}
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise DamagedRowError("it is not written as a record is") from error

@@ -10,6 +10,8 @@ from scipy.special import ndtri
 
 from quorate._types import Array
 
+SHORTEST = 4  # draws of a chain from which R-hat and ESS can be computed
+
 
 def bulk_ess(draws: Array) -> Array:
     """Bulk ESS: number of independent draws that say as much about means of ranks."""
@@ -26,6 +28,42 @@ def split_rhat(draws: Array) -> Array:
     halves = _halves(draws)
     folded = np.abs(halves - np.median(halves, axis=(0, 1)))
     return np.maximum(_rhat(_rank_normalised(halves)), _rhat(_rank_normalised(folded)))
+
+
+def in_chains(draws: Array, n_chains: int) -> Array:
+    """Draws (n, ...) that come from chains in turn, by chain: (chains, n, ...).
+
+    A last row that not all chains have reached is left out.
+    """
+    n_steps = len(draws) // n_chains
+    rows = draws[: n_steps * n_chains].reshape(n_steps, n_chains, *draws.shape[1:])
+    return np.swapaxes(rows, 0, 1)
+
+
+def ess_of_chains(draws: Array, n_chains: int) -> Array:
+    """Bulk ESS of draws (n, ...) that come from chains in turn; NaN if chains are too short."""
+    chains = in_chains(draws, n_chains)
+    return bulk_ess(chains) if chains.shape[1] >= SHORTEST else np.full(draws.shape[1:], np.nan)
+
+
+def nested_rhat(draws: Array, n_groups: int = 8) -> Array:
+    """Nested R-hat of many short chains: how much groups of chains differ; 1 if they do not.
+
+    After Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari & Gelman (2024), "Nested R̂". A group
+    has the chains whose first draws of a function are neighbours in order. Chains that remember
+    where they began make their groups differ.
+    """
+    n_groups = min(n_groups, draws.shape[0] // 2)
+    if n_groups < 2 or draws.shape[1] < SHORTEST:
+        return np.full(draws.shape[2:], np.nan)
+    later = draws[:, draws.shape[1] // 2 :]  # the half that has had time to forget
+    order = np.argsort(draws[:, 0], axis=0)
+    means = np.take_along_axis(later.mean(axis=1), order, axis=0)
+    groups = np.array_split(means, n_groups)
+    between = np.var([group.mean(axis=0) for group in groups], axis=0, ddof=1)
+    total = later.reshape(-1, *draws.shape[2:]).var(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.sqrt(1 + between / np.maximum(total - between, 0.0)))
 
 
 def _halves(draws: Array) -> Array:

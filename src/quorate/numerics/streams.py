@@ -43,6 +43,10 @@ class Purpose(IntEnum):
     RESAMPLING = 13
     RESAMPLED_ORDER = 14
     FITS = 15
+    PASSES = 16
+    ENSEMBLE = 17
+    MORE_ENSEMBLE = 18
+    WEIGHED = 19
 
 
 @dataclass(frozen=True)

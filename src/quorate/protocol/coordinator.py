@@ -11,11 +11,10 @@ from quorate.errors import require
 from quorate.protocol.messages import (
     Answer,
     Command,
-    Evaluate,
     Event,
     Release,
     Stop,
-    Task,
+    Work,
     WorkerJoined,
     WorkerLost,
 )
@@ -57,8 +56,8 @@ class Coordinator(Generic[S]):
         self._left_out: set[int] = set()  # shards
         self._idle: set[int] = set()  # workers with nothing to do for now
 
-    def handle(self, event: Event) -> list[Command]:
-        """Take one event in; return what is to be done. Never blocks, never looks at a clock."""
+    def handle(self, event: Event, now: float = 0.0) -> list[Command]:
+        """Take one event in, at time `now`; return what is to be done. Never blocks."""
         if isinstance(event, Answer):
             return self._received(event)
         if isinstance(event, WorkerJoined):
@@ -66,6 +65,10 @@ class Coordinator(Generic[S]):
         if isinstance(event, WorkerLost):
             return self._lost(event.worker)
         return [Stop(finished=self.n_draws is None)]
+
+    def wake(self, now: float) -> list[Command]:
+        """Nothing: with time alone no new work comes up."""
+        return []
 
     def take_back(self, worker: int) -> list[Command]:
         """Forget what a worker was doing. Idle workers may take it over."""
@@ -103,7 +106,7 @@ class Coordinator(Generic[S]):
         self.lost.discard(worker)
         return list(self._tasks(worker, self._queue_depth))
 
-    def _tasks(self, worker: int, n_tasks: int) -> list[Task | Evaluate]:
+    def _tasks(self, worker: int, n_tasks: int) -> list[Work]:
         tasks = []
         for _ in range(n_tasks):
             task = self.scheme.next_task(worker, self.n_draws)

@@ -103,6 +103,8 @@ class Ledger:
         L(t) = min over cells of `n_received`.
     """
 
+    n_chains = 1
+
     def __init__(self, cells: Sequence[tuple[int, ...]], merging: Merging | None = None) -> None:
         self.cells = list(cells)
         self.merging = merging or Merging()

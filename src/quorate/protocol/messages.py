@@ -35,16 +35,28 @@ class Task(NamedTuple):
     start: Arrays | None = None  # state of the chains; None to warm up, or to continue
 
 
-class Evaluate(NamedTuple):
-    """Worker `worker` evaluates the log densities of its shards at points, and sends the values.
+class Survey(NamedTuple):
+    """Worker `worker` looks for the mode of its shards and for other modes, and sends them."""
 
-    `points` are (n_points, d). `first_point` is the number of the first among all points.
+    worker: int
+    shards: tuple[int, ...]
+
+
+class Evaluate(NamedTuple):
+    """Worker `worker` evaluates the sum of the log densities of `shards` at points, and sends it.
+
+    `points` are (n_points, d); they are points `first_point`, … of question `index` of a lane. With
+    `coefficients`, one for each shard, the sum is weighted by them: a coded sum.
     """
 
     worker: int
     shards: tuple[int, ...]
+    lane: int
+    index: int
     first_point: int
     points: Array
+    with_gradient: bool = False
+    coefficients: CodedArray | None = None
 
 
 class Release(NamedTuple):
@@ -54,9 +66,9 @@ class Release(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """A block is accepted. It is journaled before anything that follows from it is done."""
+    """An answer is accepted. It is journaled before anything that follows from it is done."""
 
-    block: "Block"
+    answer: "Answer"
 
 
 class Start(NamedTuple):
@@ -103,7 +115,8 @@ class Stop(NamedTuple):
     finished: bool
 
 
-Command = Task | Evaluate | Release | Keep | Start | Kill | Note | Stop
+Work = Task | Evaluate | Survey
+Command = Task | Evaluate | Survey | Release | Keep | Start | Kill | Note | Stop
 
 # ---------------------------------------------------------------- events
 
@@ -123,6 +136,11 @@ class Block(NamedTuple):
     state: Arrays = NOTHING  # what has changed of the state that a worker needs to continue
 
     @property
+    def size(self) -> int:
+        """Draws in it."""
+        return len(self.payload)
+
+    @property
     def n_floats(self) -> int:
         """Numbers that its scheme sends; states are not counted, which only restarts need."""
         n_bytes = self.payload.nbytes
@@ -138,15 +156,26 @@ class Block(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Log densities of the shards of a task at all its points, shape (n_points, n_shards)."""
+    """Sums of log densities at the points of a task, and of their gradients if it asks for them.
+
+    `values` are (n_points,), `gradients` (n_points × d,). Complex codes pack two numbers into one.
+    The points of the task are not sent back.
+    """
 
     task: Evaluate
-    values: Array
+    values: CodedArray
+    gradients: CodedArray | None = None
+
+    @property
+    def size(self) -> int:
+        """Points that it is about."""
+        return self.values.nbytes // _FLOAT
 
     @property
     def n_floats(self) -> int:
         """Numbers sent."""
-        return self.values.size
+        n_bytes = self.values.nbytes + (0 if self.gradients is None else self.gradients.nbytes)
+        return n_bytes // _FLOAT
 
     @property
     def ends_task(self) -> bool:
@@ -154,7 +183,29 @@ class Values(NamedTuple):
         return True
 
 
-Answer = Block | Values
+class Surveyed(NamedTuple):
+    """What a survey found, by shard and name; nothing of shards that have no mode."""
+
+    task: Survey
+    found: Arrays
+
+    @property
+    def size(self) -> int:
+        """Shards that it is about."""
+        return len(self.task.shards)
+
+    @property
+    def n_floats(self) -> int:
+        """Numbers sent."""
+        return sum(array.size for array in self.found.values())
+
+    @property
+    def ends_task(self) -> bool:
+        """Always: it comes all at once."""
+        return True
+
+
+Answer = Block | Values | Surveyed
 
 
 class WorkerJoined(NamedTuple):
@@ -188,4 +239,4 @@ class DeadlinePassed(NamedTuple):
     """The time limit is reached."""
 
 
-Event = Block | Values | WorkerJoined | WorkerLost | WorkerFailed | Tick | DeadlinePassed
+Event = Block | Values | Surveyed | WorkerJoined | WorkerLost | WorkerFailed | Tick | DeadlinePassed

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from quorate._types import Array, CodedArray, IntArray
 from quorate.merging.fit import Fit
 from quorate.protocol.allocation import Allocation
-from quorate.protocol.messages import NOTHING, Arrays, Evaluate, Task
+from quorate.protocol.messages import NOTHING, Arrays, Work
+from quorate.protocol.sums import Sums
 from quorate.protocol.times import Outcomes, Realisations
 
 
@@ -104,6 +105,10 @@ class Received(Protocol):
     def n_offered(self) -> int:
         """Global draws that a run which ends now may give: L(t), or more if draws are re-paired."""
 
+    @property
+    def n_chains(self) -> int:
+        """Chains that global draws come from, in turn; 1 if they are merged."""
+
     def global_draws(self) -> Array:
         """θ^1, …, θ^L(t), shape (L(t), d), computed now; more where every draw is paired."""
 
@@ -141,7 +146,7 @@ class Schedule(Protocol):
     def allocation(self) -> Allocation:
         """Which worker holds which shards."""
 
-    def next_task(self, worker: int, n_draws: int | None) -> Task | Evaluate | None:
+    def next_task(self, worker: int, n_draws: int | None) -> Work | None:
         """The next task of `worker` on the way to `n_draws` global draws, if there is one."""
 
     def receive(self, answer: Any) -> int:
@@ -240,6 +245,9 @@ class SchemeOptions(Protocol):
 
     def start(self, setup: Setup) -> Scheme:
         """A new run of the scheme."""
+
+    def sums(self, n_workers: int, seed: int) -> Sums:
+        """How passes over the posterior sum over all shards; `AnyHolder` for most schemes."""
 
     def finish_times(self, realisations: Realisations) -> Outcomes | None:
         """When each of many simulated runs finishes, by a short cut; None to have it simulated."""

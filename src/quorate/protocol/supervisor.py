@@ -22,7 +22,6 @@ from quorate.protocol.messages import (
     Block,
     Command,
     DeadlinePassed,
-    Evaluate,
     Event,
     Happening,
     Keep,
@@ -31,7 +30,7 @@ from quorate.protocol.messages import (
     Start,
     Task,
     Tick,
-    Values,
+    Work,
     WorkerFailed,
     WorkerJoined,
     WorkerLost,
@@ -161,10 +160,10 @@ class Supervisor:
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event in; return what is to be done."""
-        if isinstance(event, Block | Values):
+        if isinstance(event, Answer):
             return self._received(event, now)
         if isinstance(event, WorkerJoined):
-            return self._ready(self.coordinator.handle(event), now)
+            return self._ready(self.coordinator.handle(event, now), now)
         if isinstance(event, WorkerLost):
             return self._lost(event, now)
         if isinstance(event, WorkerFailed):
@@ -185,21 +184,18 @@ class Supervisor:
         self._heard(known, now)
         if answer.ends_task:
             known.n_tasks -= 1
-        if isinstance(answer, Values):
-            return self._ready(self.coordinator.handle(answer), now)
+        if not isinstance(answer, Block):
+            return [Keep(answer), *self._ready(self.coordinator.handle(answer, now), now)]
         known.n_draws += len(answer.payload)
         self._note(answer)
-        commands = self._ready(self.coordinator.handle(answer), now)
+        commands = self._ready(self.coordinator.handle(answer, now), now)
         return [Keep(answer), *self._quarantine(now), *commands]
 
     def _what_is_wrong(self, answer: Answer) -> str:
         """Why an answer cannot be accepted; an empty string if it can."""
+        if not isinstance(answer, Block):
+            return str(self.coordinator.scheme.fault_in(answer))
         shards = named_shards(answer.task.shards)
-        if isinstance(answer, Values):
-            shape = (len(answer.task.points), len(answer.task.shards))
-            if answer.values.shape != shape:
-                return f"values have shape {answer.values.shape}, where it should be {shape}"
-            return _not_finite(f"values of {shards}", answer.values)
         return self._out_of_turn(answer) or _not_finite(
             f"draws of {shards}", answer.payload, *answer.extras.values()
         )
@@ -243,7 +239,7 @@ class Supervisor:
     def _ready(self, commands: list[Command], now: float) -> list[Command]:
         """Count tasks, and give them the states that their workers do not know."""
         for command in commands:
-            if isinstance(command, Task | Evaluate):
+            if isinstance(command, Work):
                 self._given(self._workers[command.worker], now)
         return [self._with_start(c) if isinstance(c, Task) else c for c in commands]
 
@@ -297,7 +293,7 @@ class Supervisor:
 
     def _retire(self, k: int, now: float) -> list[Command]:
         self._workers[k].status = "retired"
-        return self._ready(self.coordinator.handle(WorkerLost(k)), now)
+        return self._ready(self.coordinator.handle(WorkerLost(k), now), now)
 
     # ------------------------------------------------------------ time
 
@@ -312,7 +308,7 @@ class Supervisor:
             elif self._is_silent(worker, now):
                 details = f"no word for {now - worker.since:.1f} s"
                 commands += self._fault(k, Happening.SILENT, details, now)
-        return commands
+        return [*commands, *self._ready(self.coordinator.wake(now), now)]
 
     def _forgive(self, now: float) -> None:
         """Allow for the time that this process itself slept: workers may have slept too."""

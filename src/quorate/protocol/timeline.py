@@ -16,7 +16,7 @@ class Timeline:
     block_shards
         Which shards they are of; in virtual time only.
     block_sizes
-        Draws in each of them; empty in virtual time, where there is one in each.
+        Draws in each of them, or points; empty in virtual time, where there is one in each.
     blocks
         The blocks themselves, if virtual time was asked to keep them.
     release_times
@@ -44,8 +44,8 @@ class Timeline:
         """Note a command of the coordinator."""
         if isinstance(command, Keep):
             self.block_times.append(time)
-            self.block_workers.append(command.block.task.worker)
-            self.block_sizes.append(len(command.block.payload))
+            self.block_workers.append(command.answer.task.worker)
+            self.block_sizes.append(command.answer.size)
         elif isinstance(command, Release):
             self.released(time, command.n_global)
         elif isinstance(command, Note):

@@ -7,6 +7,7 @@ import numpy as np
 
 from quorate._extras import load
 from quorate._types import Array
+from quorate.numerics.ess import in_chains
 from quorate.protocol.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -27,22 +28,23 @@ def labelled(variables: Mapping[str, Array], axes: tuple[str, ...]) -> dict[str,
 
 
 def posterior_group(
-    variables: Mapping[str, Array], n_draws: int, about: Mapping[str, str | int]
+    variables: Mapping[str, Array], n_chains: int, about: Mapping[str, str | int]
 ) -> "xr.Dataset":
-    """One chain of global draws."""
+    """Global draws, which come from the chains in turn."""
     import xarray as xr
 
-    one_chain = {name: values[None] for name, values in variables.items()}
-    coords = {"chain": [0], "draw": np.arange(n_draws)}
-    return xr.Dataset(labelled(one_chain, ("chain", "draw")), coords, about)
+    chains = {name: in_chains(values, n_chains) for name, values in variables.items()}
+    n_draws = next(iter(chains.values())).shape[1]
+    coords = {"chain": np.arange(n_chains), "draw": np.arange(n_draws)}
+    return xr.Dataset(labelled(chains, ("chain", "draw")), coords, about)
 
 
-def stats_group(release_times: Sequence[float]) -> "xr.Dataset":
+def stats_group(release_times: Sequence[float], n_chains: int) -> "xr.Dataset":
     """When each global draw was complete."""
     import xarray as xr
 
-    times = np.array(release_times, dtype=np.float64)[None]
-    coords = {"chain": [0], "draw": np.arange(times.size)}
+    times = in_chains(np.array(release_times, dtype=np.float64), n_chains)
+    coords = {"chain": np.arange(n_chains), "draw": np.arange(times.shape[1])}
     return xr.Dataset({"release_time": (("chain", "draw"), times)}, coords)
 
 

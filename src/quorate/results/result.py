@@ -16,9 +16,10 @@ from quorate._types import Array
 from quorate.errors import BadInputError, named_shards, require
 from quorate.merging.ess import ess_and_rhat, fewest_draws
 from quorate.models.protocol import Model
-from quorate.numerics.ess import bulk_ess, split_rhat
+from quorate.numerics.ess import bulk_ess, ess_of_chains, in_chains, nested_rhat, split_rhat
 from quorate.numerics.names import named_scalars
 from quorate.numerics.streams import Streams
+from quorate.passes.inquiry import Evidence
 from quorate.protocol.timeline import Timeline
 from quorate.results import notebook
 from quorate.results.arviz import (
@@ -92,6 +93,15 @@ class Result:
         Folder of its files.
     verdict
         Verdict of the check of the draws; None if they were not checked.
+    method
+        `exact` or `merge`.
+    n_chains
+        Chains that the draws come from, in turn: 1 for merged draws.
+    n_passes
+        Passes over the posterior that an exact run took.
+    log_evidence
+        Log of the marginal likelihood, with its standard error; None for merged draws. It counts
+        the constants that the model leaves in its log densities.
     """
 
     model: Model
@@ -107,6 +117,10 @@ class Result:
     stopped: str
     run_dir: str
     verdict: Verdict | None = None
+    method: str = "merge"
+    n_chains: int = 1
+    n_passes: int = 0
+    log_evidence: Evidence | None = None
 
     @cached_property
     def variables(self) -> dict[str, Array]:
@@ -132,7 +146,7 @@ class Result:
     def posterior(self) -> "xr.DataTree":
         """The draws in ArviZ's form, in groups.
 
-        `posterior`: one chain of global draws. `sample_stats`: when each of them was complete, in
+        `posterior`: global draws, one chain of them if they are merged. `sample_stats`: when each of them was complete, in
         seconds. `shard_posterior`: draws of the shards, padded with NaN where a shard has fewer
         than another; not for coded runs. `run`: when blocks arrived, from which worker, with how
         many draws, and how many draws there are of each shard.
@@ -140,8 +154,8 @@ class Result:
         import xarray as xr
 
         groups = {
-            "posterior": posterior_group(self.variables, self.n_draws, self._attributes()),
-            "sample_stats": stats_group(self._release_times()),
+            "posterior": posterior_group(self.variables, self.n_chains, self._attributes()),
+            "sample_stats": stats_group(self._release_times(), self.n_chains),
             "run": run_group(self.timeline, [len(draws) for draws in self.shard_draws]),
         }
         if self.shard_draws:
@@ -160,6 +174,7 @@ class Result:
     def _attributes(self) -> dict[str, str | int]:
         return {
             "inference_library": "quorate",
+            "method": self.method,
             "scheme": self.scheme,
             "workers": self.workers,
             "redundancy": self.redundancy,
@@ -193,6 +208,10 @@ class Result:
         Re-paired draws look independent, so the draws of the shards are judged where they are
         known. A coordinate has the ESS that `quorate.run.view.View.ess` tells.
         """
+        if self.n_chains > 1:
+            return ess_of_chains(values, self.n_chains), nested_rhat(
+                in_chains(values, self.n_chains)
+            )
         shard_draws = () if self.weights is None else self.shard_draws
         n_fewest = min(map(len, (self.unconstrained, *shard_draws)))
         if n_fewest <= fewest_draws(self.unconstrained.shape[1]):
@@ -290,7 +309,8 @@ class Result:
     def _story(self) -> list[str]:
         """What happened, sentence by sentence."""
         seconds = self.timeline.release_times[-1] if self.timeline.release_times else 0.0
-        ran = f"{self.n_draws} draws by {self.scheme} on {self.workers} workers"
+        kind = "exact draws" if self.method == "exact" else "draws"
+        ran = f"{self.n_draws} {kind} by {self.scheme} on {self.workers} workers"
         ran += f" (redundancy {self.redundancy}) in {seconds:.1f} s: {self.stopped}"
         events = ((note.worker, note.what) for _, note in self.timeline.notes)
         lost = gone_in_words(self.lost, events)

@@ -10,10 +10,11 @@ from quorate.engines.drive import Engine, drive
 from quorate.journal import BlockRecord, JournalReader, WorkerEvent
 from quorate.merging.fit import Fit
 from quorate.numerics.named_arrays import part
+from quorate.passes.inquiry import OneQuestion
 from quorate.protocol.allocation import Allocation
-from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import Block, Command, Event, Happening
-from quorate.protocol.schemes.evaluation import Evaluation
+from quorate.protocol.passes import PassCoordinator, PassSchedule
+from quorate.protocol.sums import Sums
 from quorate.protocol.supervisor import Limits, Supervisor
 from quorate.samplers import fit_of
 from quorate.trust.shards import ShardChains
@@ -46,25 +47,24 @@ class _SameWorkers:
 
 def evaluate(
     engine: Engine,
-    allocation: Allocation,
+    sums: Sums,
     points: Array,
     limits: Limits,
     attempts: Mapping[int, int],
     stop_asked: Callable[[float], bool],
 ) -> tuple[Array, str]:
-    """Log densities of all shards at the first n points, (n_shards, n), and why not at more.
+    """The log posterior at the first n points, (n,), and why not at more.
 
     It survives what a run survives: workers that are slow, die or lie.
     """
-    scheme = Evaluation(allocation, points)
-    coordinator = Coordinator(scheme, len(points), queue_depth=2)
-    supervisor = Supervisor(coordinator, limits=limits)
+    question = OneQuestion(points)
+    schedule = PassSchedule(sums, question, needs_surveys=False)
+    supervisor = Supervisor(PassCoordinator(schedule, len(points)), limits=limits)
     for _ in drive(supervisor, _SameWorkers(engine, attempts), _forget, stop_asked):
         pass
-    values = scheme.log_densities()
-    if values.shape[1] == len(points):
-        return values, ""
-    failure = supervisor.failure
+    if len(question.values):
+        return question.values, ""
+    values, failure = schedule.known(0), supervisor.failure
     if failure is not None:
         return values, f"worker {failure.worker} failed with {failure.kind}: {failure.message}"
     lost = supervisor.coordinator.lost

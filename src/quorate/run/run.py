@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,9 @@ from quorate.journal import (
 from quorate.models.protocol import Model
 from quorate.numerics.streams import Streams
 from quorate.protocol.coordinator import Coordinator
-from quorate.protocol.messages import Command, Keep, Note, Start, Task
+from quorate.protocol.messages import Block, Command, Keep, Note, Start, Task
+from quorate.protocol.scheme import Scheme
+from quorate.protocol.sums import AnyHolder, Sums
 from quorate.protocol.supervisor import Supervisor
 from quorate.protocol.timeline import Timeline
 from quorate.results.result import Result
@@ -44,6 +47,7 @@ from quorate.run.settings import Settings
 from quorate.run.stopping import DONE, INTERRUPTED, WORKERS_LOST, Stopping
 from quorate.run.view import View
 from quorate.samplers.protocol import Sampler
+from quorate.trust.exact import ExactQuestion
 from quorate.trust.verdict import Question, Verdict, not_checked
 
 _LOOK_EVERY = 0.2  # seconds between two looks of a listener, at most
@@ -78,25 +82,11 @@ class Run:
         self.settings = settings
         self.folder = folder
         self.timeline = Timeline()
-        self.scheme = settings.make_scheme(model.dim)
-        self.view = View(self.scheme, model.dim, settings.draws)
         self.verdict: Verdict | None = None
         self._n_points = n_points
         self._ended: str | None = None  # why, once it has
         self.stopping = stopping
-        self._coordinator = Coordinator(
-            self.scheme,
-            settings.draws,
-            queue_depth=2,
-            may_exclude=settings.on_lost_shard == "exclude",
-        )
-        self._supervisor = Supervisor(
-            self._coordinator,
-            self.scheme.worker_side,
-            model.dim,
-            shares_starts=self.scheme.shares_starts,
-            limits=settings.limits(),
-        )
+        self._begin_with(self._make_scheme(settings))
         self._journal = journal
         self._n_earlier = 0  # global draws of earlier sittings
         self._attempts: Counter[int] = Counter()
@@ -111,6 +101,26 @@ class Run:
             str(shards.folder),
             settings.workers,
             settings.seed,
+        )
+
+    def _make_scheme(self, settings: Settings) -> Scheme:
+        return settings.make_scheme(self.model.dim)
+
+    def _make_coordinator(self) -> Coordinator[Any]:
+        may_exclude = self.settings.on_lost_shard == "exclude"
+        return Coordinator(self.scheme, self.settings.draws, queue_depth=2, may_exclude=may_exclude)
+
+    def _begin_with(self, scheme: Scheme) -> None:
+        """Put `scheme` in charge, with nothing received yet."""
+        self.scheme = scheme
+        self.view = View(scheme, self.model.dim, self.settings.draws)
+        self._coordinator = self._make_coordinator()
+        self._supervisor = Supervisor(
+            self._coordinator,
+            scheme.worker_side,
+            self.model.dim,
+            shares_starts=scheme.shares_starts,
+            limits=self.settings.limits(),
         )
 
     def replay(self, reader: JournalReader) -> None:
@@ -175,24 +185,30 @@ class Run:
         self._journal.append([Checked(engine.now(), self.verdict.verdict)])
 
     def _judged(self, engine: Engine, result: Result, deadline: float) -> Verdict:
-        allocation, settings = self.scheme.allocation, self.settings
-        shards = shard_chains(self.folder, allocation)
-        question = Question(self.model, result.unconstrained, shards, settings.workers)
+        question = self._question(result)
         try:
             proposal = question.proposal()
         except SingularCovarianceError:
             return not_checked(f"{result.n_draws} draws are too few for a check. Draw more")
-        points = proposal.points(Streams(settings.seed), self._n_points)
+        points = proposal.points(Streams(self.settings.seed), self._n_points)
 
         def stop_asked(now: float) -> bool:
             return now > deadline or self.stopping.reason == INTERRUPTED
 
-        limits, attempts = settings.limits(), dict(self._attempts)
-        values, why = evaluate(engine, allocation, points, limits, attempts, stop_asked)
-        n_done, n_needed = values.shape[1], min(_FEWEST_POINTS, len(points))
+        limits, attempts = self.settings.limits(), dict(self._attempts)
+        values, why = evaluate(engine, self._sums(), points, limits, attempts, stop_asked)
+        n_done, n_needed = len(values), min(_FEWEST_POINTS, len(points))
         if n_done < n_needed:
             return not_checked(f"{n_done} points were evaluated, {n_needed} are needed: {why}")
         return question.answer(points, values)
+
+    def _question(self, result: Result) -> Question | ExactQuestion:
+        shards = shard_chains(self.folder, self.scheme.allocation)
+        return Question(self.model, result.unconstrained, shards, self.settings.workers)
+
+    def _sums(self) -> Sums:
+        """How checks sum over shards: any holder answers."""
+        return AnyHolder.by_shard(self.scheme.allocation)
 
     def _stop_asked(self, now: float) -> bool:
         return self.stopping.asked(now, self.view.least_ess)
@@ -224,8 +240,8 @@ class Run:
         return [Excluded(now, excluded)]
 
     def _row(self, now: float, command: Command) -> Record | None:
-        if isinstance(command, Keep):
-            task, block = command.block.task, command.block
+        if isinstance(command, Keep) and isinstance(command.answer, Block):
+            task, block = command.answer.task, command.answer
             return BlockRecord(
                 now,
                 task.worker,
@@ -250,9 +266,9 @@ class Run:
     def _note(self, now: float, command: Command) -> None:
         self.timeline.take(now, command)
         if isinstance(command, Keep):
-            task = command.block.task
+            task = command.answer.task
             self._blocks[task.worker] += 1
-            self._draws[task.worker] += len(command.block.payload) * len(task.shards)
+            self._draws[task.worker] += command.answer.size * len(task.shards)
         elif isinstance(command, Start):
             self._attempts[command.worker] = command.attempt
 

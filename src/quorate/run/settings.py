@@ -9,10 +9,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from quorate._types import Array
 from quorate.data.cut import Cut
 from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES, EngineOptions
 from quorate.errors import BadInputError, require
+from quorate.passes.inquiry import Inquiry
+from quorate.protocol.exact import ExactScheme
 from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
 from quorate.protocol.schemes import SCHEMES, chosen
 from quorate.protocol.supervisor import Limits
@@ -25,6 +28,8 @@ from quorate.samplers.protocol import Sampler
 TASKS_PER_SHARD = 20  # about; fewer let workers change the shard less often
 _LARGEST_TASK = 1000  # draws, for runs that are asked for very many and end before
 OnLostShard = Literal["raise", "exclude"]
+Method = Literal["exact", "merge"]
+METHODS: tuple[Method, ...] = ("exact", "merge")
 T = TypeVar("T")
 
 
@@ -34,6 +39,9 @@ class Settings:
 
     Parameters
     ----------
+    method
+        What is drawn: exact, the posterior itself by passes over all shards; or merge, the paper's
+        consensus of draws of single shards, which needs a worker only once.
     workers
         Number of workers K, and of shards. There may be more workers than cores.
     redundancy
@@ -69,6 +77,7 @@ class Settings:
         that is more.
     """
 
+    method: Method = "merge"
     workers: int = 8
     redundancy: int | None = None
     scheme: str | SchemeOptions = "adaptive"
@@ -95,6 +104,11 @@ class Settings:
         require(
             lost in ("raise", "exclude"),
             f"on_lost_shard must be 'raise' or 'exclude', not {lost!r}.",
+        )
+        require(self.method in METHODS, f"method must be 'exact' or 'merge', not {self.method!r}.")
+        require(
+            self.method == "merge" or lost == "raise",
+            "An exact run needs all shards. Use on_lost_shard='raise', or method='merge'.",
         )
         scheme = self.scheme_options
         scheme.shards_per_worker(self.workers)
@@ -151,6 +165,11 @@ class Settings:
         setup = Setup(self.workers, dim, self.draws, block_size, self.seed)
         return self.scheme_options.start(setup)
 
+    def make_exact_scheme(self, start: Array, *, has_gradient: bool) -> ExactScheme:
+        """The scheme of an exact run, of a model with this start for searches."""
+        inquiry = Inquiry(start, self.draws, self.seed, has_gradient=has_gradient)
+        return ExactScheme(self.scheme_options.sums(self.workers, self.seed), inquiry)
+
     def limits(self) -> Limits:
         """How much the supervisor tolerates."""
         return Limits(restarts=self.engine_options.restarts)
@@ -164,6 +183,7 @@ class Settings:
     def as_json(self) -> dict[str, Any]:
         """The settings that a resumed run needs, as JSON values."""
         return {
+            "method": self.method,
             "workers": self.workers,
             "scheme": SCHEMES.as_json(self.scheme_options),
             "engine": ENGINES.as_json(self.engine_options),

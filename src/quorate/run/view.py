@@ -10,6 +10,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.merging.ess import effective_draws, fewest_draws
+from quorate.numerics.ess import ess_of_chains
 from quorate.protocol.scheme import Scheme
 
 
@@ -56,7 +57,10 @@ class View:
 
     def ess(self) -> Array:
         """Effective number of draws of each coordinate, (d,); NaN where there are too few."""
-        if self.scheme.received.n_complete < fewest_draws(self.dim):
+        received = self.scheme.received
+        if received.n_chains > 1:
+            return ess_of_chains(self.global_draws(), received.n_chains)
+        if received.n_complete < fewest_draws(self.dim):
             return np.full(self.dim, np.nan)
         weights = self.weights()
         # With weights, shards alone tell the ESS: there is no need to merge their draws.

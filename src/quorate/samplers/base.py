@@ -18,6 +18,7 @@ from quorate.samplers.laplace import LaplaceFit
 
 _BITS = 12
 _MOST_BITS = 40
+_POINT_BITS = 36
 _GRID = 2.0**40  # of z
 
 
@@ -45,6 +46,11 @@ class Base:
         return cls(mean, np.eye(len(mean)))
 
     @property
+    def dim(self) -> int:
+        """d."""
+        return len(self.mean)
+
+    @property
     def covariance(self) -> Array:
         """Covariance lower lowerᵀ, shape (d, d)."""
         return np.asarray(self.lower @ self.lower.T)
@@ -55,6 +61,18 @@ class Base:
         The sum runs over the outer axis, which numpy adds row by row.
         """
         return np.asarray(self.mean + np.add.reduce(z[:, None] * self._columns, axis=0))
+
+    def points(self, z: Array) -> Array:
+        """The points mean + lower z, for z of shape (n, d).
+
+        They are rounded to 2⁻³⁶ standard deviations, which hides how a machine adds.
+        """
+        return np.asarray(np.round((self.mean + z @ self.lower.T) / self._grid) * self._grid)
+
+    @cached_property
+    def _grid(self) -> Array:
+        sds = np.sqrt(np.sum(self.lower**2, axis=1))
+        return np.asarray(2.0 ** (np.ceil(np.log2(sds)) - _POINT_BITS))
 
     @cached_property
     def _columns(self) -> Array:

@@ -32,6 +32,7 @@ _RECURRENCES = (
     (16, (1, 3, 1, 13, 27, 49)),
     (19, (1, 1, 1, 15, 7, 5)),
 )
+MOST_DIMENSIONS = len(_RECURRENCES) + 1
 
 
 def shifted_points(n: int, shift: Array) -> Array:

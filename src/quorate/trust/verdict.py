@@ -38,16 +38,17 @@ DO_NOT_TRUST: Word = "do not trust"
 NOT_CHECKED: Word = "not checked"
 
 
-_K_HATS = (0.5, 0.7)
+K_HATS = (0.5, 0.7)
 _SHIFTS = (0.25, 0.5)  # error of a mean, in posterior sds
 _STRETCHES = (log(1.25), log(1.5))  # error of an sd: log of the factor, either way
 _LOSSES = (-0.7, -0.5)  # minus the share of effective points that is left, per dimension
 _R_HATS = (1.1, 1.2)
-_FEWEST = 40.0  # effective points below which nothing can be said
+FEWEST = 40.0  # effective points below which nothing can be said
 _ERRORS = 3.0  # standard errors by which an error must exceed its limit
 _QUANTILES = {"3%": 0.03, "50%": 0.5, "97%": 0.97}
 _SHOWN = 3  # parameters that a sentence names
 _AGREE = "the merged draws agree with the posterior density, and the shards with each other"
+_EXCEPTION = "with an exception"
 _CURE = (
     "use fewer and larger shards, reparametrise so that the posterior is closer to a Gaussian, or "
     "combine the shards' draws by another rule (`quorate.combine`)"
@@ -101,8 +102,8 @@ class Verdict:
     @property
     def in_short(self) -> str:
         """The verdict in a few words; `good, with an exception` if some parameters are off."""
-        has_exception = self.verdict == GOOD and self.advice != _AGREE
-        return f"{self.verdict}, with an exception" if has_exception else self.verdict
+        has_exception = self.verdict == GOOD and _EXCEPTION in self.advice
+        return f"{self.verdict}, {_EXCEPTION}" if has_exception else self.verdict
 
     def rows(self) -> dict[str, dict[str, float]]:
         """Raw and corrected summaries side by side, by scalar."""
@@ -192,29 +193,28 @@ class Question:
             for mode in shard.other_modes
         ]
 
-    def answer(self, points: Array, log_densities: Array) -> Verdict:
-        """The verdict, from log densities (n_shards, n) of all shards at the first n points."""
-        points = points[: log_densities.shape[1]]
+    def answer(self, points: Array, log_posterior: Array) -> Verdict:
+        """The verdict, from the log posterior (n,) at the first n points."""
+        points = points[: len(log_posterior)]
         proposal = self.proposal()
-        log_posterior = log_densities.sum(axis=0)
         weighted, k_hat = smoothed(points, log_posterior, proposal.log_density(points))
         findings = shard_findings(self.shards)
         reasons = [
             *_of_shards(findings),
             *_of_weights(weighted, k_hat, proposal),
-            *_of_moments(weighted, k_hat, self.merged, self.model.names),
+            *of_moments(weighted, k_hat, self.merged, self.model.names),
         ]
-        word = max((r.word for r in reasons), key=_badness, default=GOOD)
+        word = max((r.word for r in reasons), key=badness, default=GOOD)
         if word != GOOD:
             reasons += _of_modes(self.shards, word)
         return Verdict(
             verdict=word,
             k_hat=k_hat,
             importance_ess=weighted.ess,
-            advice=_advice(word, reasons),
+            advice=advice_on(word, reasons),
             shards=findings,
-            raw=_summaries(self.model, Weighted.of(self.merged, np.zeros(len(self.merged)))),
-            corrected=_summaries(self.model, weighted.without_negligible()),
+            raw=summaries(self.model, Weighted.of(self.merged, np.zeros(len(self.merged)))),
+            corrected=summaries(self.model, weighted.without_negligible()),
             n_points=len(points),
             weighted=weighted,
         )
@@ -223,14 +223,14 @@ class Question:
 def _of_weights(weighted: Weighted, k_hat: float, proposal: Proposal) -> Iterator[Reason]:
     """Reasons from k̂, and from effective points compared with a merge that is exactly right."""
     n_points, ess = len(weighted.points), weighted.ess
-    word = _grade(k_hat, _K_HATS)
+    word = grade(k_hat, K_HATS)
     if word != GOOD:
         yield Reason(word, f"importance weights have a heavy tail (k̂ = {k_hat:.2f})", _CURE)
     points = weighted.points
     ratios = proposal.log_gaussian(points) - proposal.log_density(points)
     expected = Weighted.of(points, ratios).ess
-    word = _grade(-((ess / expected) ** (1 / points.shape[1])), _LOSSES)
-    if ess < _FEWEST:
+    word = grade(-((ess / expected) ** (1 / points.shape[1])), _LOSSES)
+    if ess < FEWEST:
         word = DO_NOT_TRUST
     if word != GOOD:
         yield Reason(
@@ -241,16 +241,20 @@ def _of_weights(weighted: Weighted, k_hat: float, proposal: Proposal) -> Iterato
         )
 
 
-def _of_moments(
-    weighted: Weighted, k_hat: float, merged: Array, names: Sequence[str]
+def of_moments(
+    weighted: Weighted, k_hat: float, merged: Array, names: Sequence[str], ess: Array | None = None
 ) -> Iterator[Reason]:
-    """Reasons from means and sds of the merge that differ from those of the weighted points."""
-    if weighted.ess < _FEWEST or _grade(k_hat, _K_HATS) == DO_NOT_TRUST:
+    """Reasons from means and sds of draws that differ from those of the weighted points.
+
+    `ess` is the effective number of draws of each coordinate, where it is known already.
+    """
+    if weighted.ess < FEWEST or grade(k_hat, K_HATS) == DO_NOT_TRUST:
         return
     kept = weighted.without_negligible()
     x, mean, sds = kept.points, kept.mean(kept.points), kept.sd(kept.points)
     raw_mean, raw_sds = merged.mean(axis=0), merged.std(axis=0)
-    raw_error = raw_sds / np.sqrt(np.maximum(np.nan_to_num(mean_ess(merged[None])), 1.0))
+    ess = mean_ess(merged[None]) if ess is None else ess
+    raw_error = raw_sds / np.sqrt(np.maximum(np.nan_to_num(ess), 1.0))
     shifts = np.abs(mean - raw_mean) / sds
     noise = np.hypot(kept.error(x), raw_error) / sds
     yield from _off("mean", shifts, shifts - _ERRORS * noise, _SHIFTS, names)
@@ -269,8 +273,8 @@ def _off(
         listed = ", ".join(names[j] for j in worst[:_SHOWN]) + ", …" * (len(worst) > _SHOWN)
         size = sizes[worst[0]]
         by = f"{size:.1f} posterior sds" if what == "mean" else f"a factor of {np.exp(size):.1f}"
-        why = f"the merged {what} of {listed} is off by {by}"
-        yield Reason(_grade(overall, limits), why, _WEIGH)
+        why = f"the {what} of {listed} is off by {by}"
+        yield Reason(grade(overall, limits), why, _WEIGH)
 
 
 def _of_modes(shards: Sequence[ShardChains], word: Word) -> Iterator[Reason]:
@@ -308,26 +312,27 @@ def _of_shards(findings: Sequence[ShardFinding]) -> Iterator[Reason]:
             )
 
 
-def _grade(value: float, limits: tuple[float, float]) -> Word:
+def grade(value: float, limits: tuple[float, float]) -> Word:
     if value < limits[0]:
         return GOOD
     return USABLE if value < limits[1] else DO_NOT_TRUST
 
 
-def _badness(word: Word) -> int:
+def badness(word: Word) -> int:
     return (GOOD, USABLE, DO_NOT_TRUST).index(word)
 
 
-def _advice(word: Word, reasons: Sequence[Reason]) -> str:
+def advice_on(word: Word, reasons: Sequence[Reason], agree: str = _AGREE) -> str:
+    """Why a verdict is as it is, and what to do; `agree` says so where all is well."""
     decisive = [reason for reason in reasons if reason.word == word]
     whys = "; ".join(reason.why for reason in decisive)
     if word == GOOD:
-        whys = f"{_AGREE}, with an exception: {whys}" if whys else _AGREE
+        whys = f"{agree}, {_EXCEPTION}: {whys}" if whys else agree
     remedies = "; or ".join(dict.fromkeys(reason.remedy for reason in decisive))
     return f"{whys}. What to do: {remedies}" if remedies else whys
 
 
-def _summaries(model: Model, weighted: Weighted) -> dict[str, dict[str, float]]:
+def summaries(model: Model, weighted: Weighted) -> dict[str, dict[str, float]]:
     """Mean, sd and quantiles of every scalar, in constrained coordinates."""
     return {
         name: {

@@ -179,15 +179,20 @@ class GradientCode:
 
     def pack(self, vectors: Array) -> CodedArray:
         """Vectors (..., d) as a code's coefficients can act on them."""
-        if not np.iscomplexobj(self.coefficients):
-            return vectors
-        if vectors.shape[-1] % 2:
-            vectors = np.concatenate([vectors, np.zeros((*vectors.shape[:-1], 1))], axis=-1)
-        return np.ascontiguousarray(vectors).view(np.complex128)
+        return packed(vectors, self.coefficients)
 
-    def unpack(self, packed: CodedArray, dim: int) -> Array:
+    def unpack(self, vectors: CodedArray, dim: int) -> Array:
         """Undo `pack`: back to (..., dim)."""
-        return np.ascontiguousarray(packed).view(np.float64)[..., :dim]
+        return np.ascontiguousarray(vectors).view(np.float64)[..., :dim]
+
+
+def packed(vectors: Array, coefficients: CodedArray) -> CodedArray:
+    """Vectors (..., d) as coefficients can act on them: pairs of numbers, if they are complex."""
+    if not np.iscomplexobj(coefficients):
+        return vectors
+    if vectors.shape[-1] % 2:
+        vectors = np.concatenate([vectors, np.zeros((*vectors.shape[:-1], 1))], axis=-1)
+    return np.ascontiguousarray(vectors).view(np.complex128)
 
 
 def _when_enough(cell: Cell, answered: Array) -> Array:

@@ -39,6 +39,7 @@ class DecodedSums:
         return self.run.n_complete
 
     n_offered = n_complete
+    n_chains = 1
 
     def global_draws(self) -> Array:
         return self.run.global_draws()

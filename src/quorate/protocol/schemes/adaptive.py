@@ -18,6 +18,7 @@ from quorate.protocol.ledger import Ledger, Merging
 from quorate.protocol.messages import Block, Task
 from quorate.protocol.scheme import NOBODY, Setup
 from quorate.protocol.schemes.cmc import SendDraws
+from quorate.protocol.sums import AnyHolder
 from quorate.protocol.task_numbers import DrawCounter
 from quorate.protocol.times import Outcomes, Realisations
 from quorate.protocol.times.adaptive import FIRST_TASK, AdaptiveTimes
@@ -195,6 +196,11 @@ class Adaptive:
             block_size=setup.block_size,
             gap=self.gap,
         )
+
+    def sums(self, n_workers: int, seed: int) -> AnyHolder:
+        """Any holder answers for a shard, whichever is free."""
+        redundancy = self.shards_per_worker(n_workers)
+        return AnyHolder.by_shard(overlapping(n_workers, redundancy, seed))
 
     def finish_times(self, realisations: Realisations) -> Outcomes | None:
         if self.gap is not None:

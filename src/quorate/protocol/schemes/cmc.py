@@ -13,6 +13,7 @@ from quorate.protocol.allocation import one_to_one
 from quorate.protocol.ledger import PAPER, Ledger, Merging
 from quorate.protocol.messages import NOTHING, Arrays, Block, Task
 from quorate.protocol.scheme import NOBODY, Processed, Setup
+from quorate.protocol.sums import AnyHolder
 from quorate.protocol.task_numbers import BatchCounter
 from quorate.protocol.times import Outcomes, Realisations
 from quorate.protocol.times.batches import grouped_times
@@ -109,6 +110,9 @@ class CMC:
 
     def start(self, setup: Setup) -> PlainCMC:
         return PlainCMC(setup.n_workers, Merging.chosen(self, setup.seed))
+
+    def sums(self, n_workers: int, seed: int) -> AnyHolder:
+        return AnyHolder.by_shard(one_to_one(n_workers))
 
     def finish_times(self, realisations: Realisations) -> Outcomes:
         return grouped_times(1, realisations)

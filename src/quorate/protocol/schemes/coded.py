@@ -26,6 +26,7 @@ from quorate.protocol.messages import NOTHING, Arrays, Block, Task
 from quorate.protocol.scheme import NOBODY, DrawCounts, Looks, Processed, Scheme, Setup
 from quorate.protocol.schemes.exact_sums import ExactCodedCMC
 from quorate.protocol.schemes.exact_sums_worker import shrunk
+from quorate.protocol.sums import CodedSums
 from quorate.protocol.task_numbers import BatchCounter
 from quorate.protocol.times import Outcomes, Realisations
 from quorate.protocol.times.batches import coded_times
@@ -301,6 +302,9 @@ class Coded:
         if ridge is None:
             ridge = setup.n_workers / self.cov_ridge
         return CodedCMC(code, setup.dim, self.cov_ridge, ridge)
+
+    def sums(self, n_workers: int, seed: int) -> CodedSums:
+        return CodedSums(make_code(self.code, n_workers, self.shards_per_worker(n_workers)))
 
     def finish_times(self, realisations: Realisations) -> Outcomes:
         n_workers = realisations.work.n_workers

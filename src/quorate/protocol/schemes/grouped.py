@@ -13,6 +13,7 @@ from quorate.protocol.ledger import PAPER, Ledger, Merging
 from quorate.protocol.messages import Block, Task
 from quorate.protocol.scheme import NOBODY, Setup
 from quorate.protocol.schemes.cmc import SendDraws
+from quorate.protocol.sums import AnyHolder
 from quorate.protocol.task_numbers import BatchCounter
 from quorate.protocol.times import Outcomes, Realisations
 from quorate.protocol.times.batches import grouped_times
@@ -122,6 +123,12 @@ class Grouped:
     def start(self, setup: Setup) -> GroupedCMC:
         redundancy = self.shards_per_worker(setup.n_workers)
         return GroupedCMC(setup.n_workers, redundancy, Merging.chosen(self, setup.seed))
+
+    def sums(self, n_workers: int, seed: int) -> AnyHolder:
+        """The first answer of each group counts, for all shards of the group."""
+        redundancy = self.shards_per_worker(n_workers)
+        cells = tuple(worker_groups(n_workers, redundancy))
+        return AnyHolder(groups(n_workers, redundancy), cells)
 
     def finish_times(self, realisations: Realisations) -> Outcomes:
         return grouped_times(self.shards_per_worker(realisations.work.n_workers), realisations)

@@ -1,0 +1,157 @@
+"""The Gaussian fit of the posterior itself, from passes over all shards at common points.
+
+A pass asks for the log posterior, with its gradient if there is one, at points of the fit so far.
+A linear regression of the gradient on the points tells slope and curvature, averaged over the fit;
+without gradients a quadratic is fitted to the values. The fit then moves there, by a bounded step.
+For a Gaussian posterior one pass is enough. A start that is far off takes a few more.
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from scipy.special import ndtri
+
+from quorate._types import Array
+from quorate.numerics.streams import Purpose, Streams
+from quorate.samplers.base import Base
+from quorate.samplers.laplace import LaplaceFit
+from quorate.samplers.sobol import MOST_DIMENSIONS, shifted_points
+
+_CLIP = 4.0  # factor by which a pass may change a precision
+_FARTHEST = 2.0  # root mean square of a move, in standard deviations of the fit
+_FELL = 0.05  # fall of the evidence bound after which steps become shorter
+_SHORTEST = 1 / 8
+_LENGTHEN = 1.2
+_STILL = 0.02  # root mean square of a move below which the fit stands
+_ENOUGH = 3  # passes in a row with bounded changes after which the fit stands anyway
+_MOST = 40  # passes in all
+_SHRINK = 0.5  # of the scale where too many points have no density
+_FULL = 40  # dimensions up to which all products of coordinates are fitted to values
+
+
+@dataclass(frozen=True, eq=False)
+class Centring:
+    """How far the fit has come.
+
+    Attributes
+    ----------
+    base
+        The fit, rounded so that its bits do not depend on the order of sums.
+    step
+        Share of the way that a pass moves the fit.
+    bound
+        Lower bound on the log evidence at the last pass.
+    n_bounded
+        Passes in a row whose changes were within their limits.
+    n_passes
+        Passes so far.
+    move
+        Root mean square of the last move, in standard deviations.
+    """
+
+    base: Base
+    step: float = 1.0
+    bound: float = -inf
+    n_bounded: int = 0
+    n_passes: int = 0
+    move: float = inf
+
+    @property
+    def stands(self) -> bool:
+        """Whether the fit is good enough to draw around."""
+        settled = self.n_bounded > 0 and self.move < _STILL
+        return settled or self.n_bounded >= _ENOUGH or self.n_passes >= _MOST
+
+
+def n_points(dim: int, *, with_gradient: bool) -> int:
+    """Points of a pass."""
+    least = 256 if dim < 20 else 512 if dim < 40 else 1024
+    if with_gradient:
+        return least
+    n_terms = (dim + 1) * (dim + 2) // 2 if dim <= _FULL else 2 * dim + 1
+    return max(least, 64 * -(-3 * n_terms // 64))
+
+
+def spread(streams: Streams, number: int, n: int, dim: int) -> Array:
+    """Standard normal points (n, d) of pass `number`: evenly spread, or in opposite pairs."""
+    if dim <= MOST_DIMENSIONS:
+        shift = streams.uniforms(Purpose.PASSES, [(0, 0)], number, 1, dim)[0, 0]
+        return np.asarray(ndtri(shifted_points(n, shift)))
+    uniforms = streams.uniforms(Purpose.PASSES, [(number, 1)], 0, n // 2, dim)[0]
+    half = ndtri(uniforms)
+    return np.concatenate([half, -half])
+
+
+def recentred(before: Centring, z: Array, values: Array, gradients: Array | None) -> Centring:
+    """The fit after a pass.
+
+    Parameters
+    ----------
+    z
+        Points in units of the fit, (n, d).
+    values
+        Log posterior at the points, (n,); -inf where there is no density.
+    gradients
+        Its gradients, (n, d), in the coordinates of the model; None if there are none.
+    """
+    base, n_passes = before.base, before.n_passes + 1
+    known = np.isfinite(values)
+    if known.sum() < max(len(z) / 2, 2 * base.dim + 2):
+        return Centring(_shrunk(base, z[known]), before.step, n_passes=n_passes)
+    z, values = z[known], values[known]
+    slope, curvature = (
+        _from_values(z, values)
+        if gradients is None
+        else _from_gradients(z, gradients[known] @ base.lower)
+    )
+    bound = _bound(base, z, values, slope, curvature)
+    fell = bound < before.bound - _FELL
+    step = max(before.step / 2, _SHORTEST) if fell else min(before.step * _LENGTHEN, 1.0)
+    bends, axes = np.linalg.eigh(curvature)
+    allowed = np.clip(bends, 1 / _CLIP, _CLIP)
+    target = axes @ ((slope @ axes) / allowed)
+    length = float(np.sqrt(np.mean(target**2)))
+    target *= min(1.0, _FARTHEST / length) if length else 1.0
+    is_bounded = length <= _FARTHEST and bool(np.all(bends == allowed))
+    # Natural parameters are mixed; those of the fit are the identity and 0 in its own units
+    mixed = 1 + step * (allowed - 1)
+    mean = axes @ (step * allowed * (target @ axes) / mixed)
+    lower = base.lower @ np.linalg.cholesky((axes / mixed) @ axes.T)
+    fit = LaplaceFit(base.mean + base.lower @ mean, lower)
+    n_bounded = before.n_bounded + 1 if is_bounded else 0
+    move = float(np.sqrt(np.mean(mean**2)))
+    return Centring(Base.around(fit), step, bound, n_bounded, n_passes, move)
+
+
+def _from_gradients(z: Array, gradients: Array) -> tuple[Array, Array]:
+    """Slope at 0 and curvature, of gradients that are about slope - curvature z."""
+    centre, level = z.mean(axis=0), gradients.mean(axis=0)
+    gaps = z - centre
+    rises = np.linalg.lstsq(gaps, gradients - level, rcond=None)[0]
+    return level - centre @ rises, -(rises + rises.T) / 2
+
+
+def _from_values(z: Array, values: Array) -> tuple[Array, Array]:
+    """Slope at 0 and curvature, of values that are about quadratic in z."""
+    n, dim = z.shape
+    is_full = n > (dim + 1) * (dim + 2) // 2
+    rows, columns = np.triu_indices(dim) if is_full else (np.arange(dim), np.arange(dim))
+    terms = np.concatenate([np.ones((n, 1)), z, z[:, rows] * z[:, columns]], axis=1)
+    found = np.linalg.lstsq(terms, values, rcond=None)[0]
+    half = np.zeros((dim, dim))
+    half[rows, columns] = found[1 + dim :]
+    return found[1 : 1 + dim], -(half + half.T)
+
+
+def _bound(base: Base, z: Array, values: Array, slope: Array, curvature: Array) -> float:
+    """E log p + entropy, up to a constant; the quadratic is a control variate."""
+    quadratic = z @ slope - 0.5 * np.sum((z @ curvature) * z, axis=1)
+    volume = float(np.log(np.diag(base.lower)).sum())
+    return float(np.mean(values - quadratic) - 0.5 * np.trace(curvature) + volume)
+
+
+def _shrunk(base: Base, known: Array) -> Base:
+    """A smaller fit, around the points that have a density."""
+    mean = base.mean + base.lower @ known.mean(axis=0) if len(known) else base.mean
+    return Base.around(LaplaceFit(mean, base.lower * _SHRINK))

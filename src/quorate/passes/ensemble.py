@@ -1,0 +1,252 @@
+"""An ensemble of chains in step: elliptical slice sampling, one point of every chain in each pass.
+
+Each chain is the sampler of `quorate.samplers.ellipse`, with a Student-t base at the fit of the
+posterior. In a pass every chain asks for the log posterior at one point. A chain that accepts its
+point begins its next step at once, so no evaluation is wasted. The chains are exact for any base; a
+good base makes nearly every first proposal acceptable.
+
+The numbers of a step are found by chain and step. So draws depend on the values alone, not on when
+they came or from whom.
+"""
+
+from dataclasses import dataclass
+from math import pi
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincinv, ndtri
+
+from quorate._types import Array, IntArray
+from quorate.numerics.streams import Purpose, Streams
+from quorate.samplers.base import Base, snapped
+
+DEGREES = 7.0  # of freedom of the base
+_ANGLES = 13  # uniforms for angles in the row of a step; more are generated when needed
+_NARROW = 1e-12  # width of a bracket that holds only the current point
+_PAGE = 16  # steps whose numbers are made together
+_MORE = 32  # uniforms on a page of further angles
+_MORE_PAGES = 1024  # of such pages for each step
+
+
+def log_base(z: Array) -> Array:
+    """Log density of the base at z (n, d), in units of the fit and up to a constant: (n,)."""
+    dim = z.shape[-1]
+    return np.asarray(-(DEGREES + dim) / 2 * np.log1p(np.sum(z * z, axis=-1) / DEGREES))
+
+
+@dataclass(frozen=True, eq=False)
+class _Numbers:
+    """The random numbers of a step of some chains."""
+
+    normals: Array  # (n, d)
+    gammas: Array  # (n,), of shape (degrees + d) / 2
+    heights: Array  # (n,), logarithms of uniforms
+    angles: Array  # (n, _ANGLES), uniforms
+
+
+class _Source:
+    """Finds the random numbers of steps; pages that all chains have left are forgotten."""
+
+    def __init__(self, streams: Streams, lane: int, n_chains: int, dim: int) -> None:
+        self._streams = streams
+        self._lane = lane
+        self._chains = [(chain, lane) for chain in range(n_chains)]
+        self._dim = dim
+        self._pages: dict[int, _Numbers] = {}
+
+    def of(self, chains: IntArray, steps: IntArray) -> _Numbers:
+        """The numbers of step `steps[i]` of chain `chains[i]`."""
+        dim, n = self._dim, len(chains)
+        found = _Numbers(np.empty((n, dim)), np.empty(n), np.empty(n), np.empty((n, _ANGLES)))
+        pages, rows = steps // _PAGE, steps % _PAGE
+        for page in np.unique(pages).tolist():
+            here = pages == page
+            made, place = self._page(page), (chains[here], rows[here])
+            found.normals[here] = made.normals[place]
+            found.gammas[here] = made.gammas[place]
+            found.heights[here] = made.heights[place]
+            found.angles[here] = made.angles[place]
+        return found
+
+    def forget_before(self, step: int) -> None:
+        """Drop pages that no chain needs any more."""
+        for page in [page for page in self._pages if (page + 1) * _PAGE <= step]:
+            del self._pages[page]
+
+    def angle(self, chain: int, step: int, number: int) -> float:
+        """A uniform for an angle beyond those in the row of a step."""
+        page, place = divmod(number - _ANGLES, _MORE)
+        row = step * _MORE_PAGES + page
+        lane = [(chain, self._lane)]
+        found = self._streams.uniforms(Purpose.MORE_ENSEMBLE, lane, row, 1, _MORE)
+        return float(found[0, 0, place])
+
+    def _page(self, page: int) -> _Numbers:
+        if page not in self._pages:
+            dim, width = self._dim, self._dim + 2 + _ANGLES
+            first = page * _PAGE
+            uniforms = self._streams.uniforms(Purpose.ENSEMBLE, self._chains, first, _PAGE, width)
+            self._pages[page] = _Numbers(
+                np.asarray(ndtri(uniforms[..., :dim])),
+                np.asarray(gammaincinv((DEGREES + dim) / 2, uniforms[..., dim])),
+                np.log(uniforms[..., dim + 1]),
+                uniforms[..., dim + 2 :],
+            )
+        return self._pages[page]
+
+
+class Ensemble:
+    """Chains in step.
+
+    Attributes
+    ----------
+    draws, log_densities
+        Of each chain and each of its draws so far: (n_chains, n_draws, d), in the coordinates of
+        the model, and (n_chains, n_draws).
+    n_evaluations
+        Points asked for so far.
+
+    Parameters
+    ----------
+    base
+        Location and scale of the base.
+    z, values
+        Where the chains start, in units of the base, and the log posterior there.
+    n_settling
+        Steps of each chain that are dropped at the beginning.
+    n_draws
+        Draws of each chain.
+    lane
+        Number of this ensemble in the run; ensembles share no random number.
+    """
+
+    def __init__(
+        self,
+        base: Base,
+        z: Array,
+        values: Array,
+        *,
+        n_settling: int,
+        n_draws: int,
+        streams: Streams,
+        lane: int,
+    ) -> None:
+        n_chains, dim = z.shape
+        self._base = base
+        self._z = snapped(z)
+        self._values = values.copy()
+        self._n_settling = n_settling
+        self._n_steps = n_settling + n_draws
+        self._source = _Source(streams, lane, n_chains, dim)
+        self._step = np.zeros(n_chains, dtype=np.int64)
+        self._other = np.empty((n_chains, dim))
+        self._height, self._angle = np.empty(n_chains), np.empty(n_chains)
+        self._low, self._high = np.empty(n_chains), np.empty(n_chains)
+        self._angles = np.empty((n_chains, _ANGLES))
+        self._n_tries = np.zeros(n_chains, dtype=np.int64)
+        self._proposal = np.empty((n_chains, dim))
+        self._kept = np.empty((n_chains, n_draws, dim))
+        self.log_densities = np.empty((n_chains, n_draws))
+        self.n_evaluations = 0
+        self._begin(np.arange(n_chains))
+
+    @property
+    def n_chains(self) -> int:
+        """Number of chains."""
+        return len(self._z)
+
+    @property
+    def n_complete(self) -> int:
+        """Draws that every chain has made."""
+        return max(int(self._step.min()) - self._n_settling, 0)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every chain has made all its draws."""
+        return bool(np.all(self._step >= self._n_steps))
+
+    @property
+    def draws(self) -> Array:
+        """The draws that all chains have made, (n_chains, n_complete, d)."""
+        kept = self._kept[:, : self.n_complete]
+        return self._base.points(kept.reshape(-1, kept.shape[-1])).reshape(kept.shape)
+
+    def extend(self, n_draws: int) -> None:
+        """Make so many draws of each chain; fewer than before is no change."""
+        n_more = self._n_settling + n_draws - self._n_steps
+        if n_more > 0:
+            at_end = np.flatnonzero(self._step >= self._n_steps)
+            self._n_steps += n_more
+            self._kept = np.pad(self._kept, ((0, 0), (0, n_more), (0, 0)))
+            self.log_densities = np.pad(self.log_densities, ((0, 0), (0, n_more)))
+            self._begin(at_end)
+
+    def points(self) -> Array:
+        """Where chains that are not done ask for the log posterior, (n, d)."""
+        return self._base.points(self._proposal[self._asking()])
+
+    def take(self, values: Array) -> None:
+        """Take the log posterior at all `points`; -inf where there is no density."""
+        asking = self._asking()
+        self.n_evaluations += len(asking)
+        with np.errstate(invalid="ignore"):
+            is_above = values - log_base(self._proposal[asking]) > self._height[asking]
+        moved = asking[is_above]
+        self._z[moved], self._values[moved] = self._proposal[moved], values[is_above]
+        stayed = self._shrink(asking[~is_above])
+        self._finish(np.sort(np.concatenate([moved, stayed])))
+
+    def _asking(self) -> IntArray:
+        return np.flatnonzero(self._step < self._n_steps)
+
+    def _begin(self, chains: IntArray) -> None:
+        """Begin a step: a scale, an ellipse, a height and a first angle."""
+        if not len(chains):
+            return
+        numbers, z = self._source.of(chains, self._step[chains]), self._z[chains]
+        squares = np.sum(z * z, axis=1)
+        scales = np.sqrt((DEGREES + squares) / (2 * numbers.gammas))
+        self._other[chains] = snapped(scales[:, None] * numbers.normals)
+        self._height[chains] = self._values[chains] - log_base(z) + numbers.heights
+        self._angles[chains] = numbers.angles
+        self._n_tries[chains] = 0
+        angles = 2 * pi * numbers.angles[:, 0]
+        self._angle[chains], self._high[chains] = angles, angles
+        self._low[chains] = angles - 2 * pi
+        self._propose(chains)
+
+    def _propose(self, chains: IntArray) -> None:
+        angles = self._angle[chains, None]
+        moved = np.cos(angles) * self._z[chains] + np.sin(angles) * self._other[chains]
+        self._proposal[chains] = snapped(moved)
+
+    def _shrink(self, chains: IntArray) -> IntArray:
+        """Shrink the brackets of chains whose point was refused; returns those that stay put."""
+        angles = self._angle[chains]
+        is_low = angles < 0
+        self._low[chains[is_low]] = angles[is_low]
+        self._high[chains[~is_low]] = angles[~is_low]
+        self._n_tries[chains] += 1
+        low, width = self._low[chains], self._high[chains] - self._low[chains]
+        self._angle[chains] = low + width * self._shares(chains)
+        is_narrow = width < _NARROW
+        self._propose(chains[~is_narrow])
+        return chains[is_narrow]
+
+    def _shares(self, chains: IntArray) -> Array:
+        tries = self._n_tries[chains]
+        shares = self._angles[chains, np.minimum(tries, _ANGLES - 1)]
+        for i in np.flatnonzero(tries >= _ANGLES).tolist():
+            chain = int(chains[i])
+            shares[i] = self._source.angle(chain, int(self._step[chain]), int(tries[i]))
+        return shares
+
+    def _finish(self, chains: IntArray) -> None:
+        """Keep the draws of chains that have ended a step, and begin their next steps."""
+        places = self._step[chains] - self._n_settling
+        kept: NDArray[np.bool_] = places >= 0
+        self._kept[chains[kept], places[kept]] = self._z[chains[kept]]
+        self.log_densities[chains[kept], places[kept]] = self._values[chains[kept]]
+        self._step[chains] += 1
+        self._source.forget_before(int(self._step.min()))
+        self._begin(chains[self._step[chains] < self._n_steps])

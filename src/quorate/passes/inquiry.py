@@ -1,0 +1,273 @@
+"""What to ask of the posterior next: a pure function of the answers so far.
+
+First a Gaussian is fitted to the posterior (`centring`). Then points of a Student-t around the fit
+are weighed: they give the evidence, and the chains their starts. Then two ensembles of chains draw
+in turn, so that workers have the points of one while the last answer for the other is awaited.
+
+The same answers lead to the same questions and the same draws, whoever answers, and when.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import gammaln
+
+from quorate._types import Array
+from quorate.errors import ImproperError
+from quorate.numerics.importance import Weighted, student_points
+from quorate.numerics.streams import Purpose, Streams
+from quorate.passes.centring import Centring, n_points, recentred, spread
+from quorate.passes.ensemble import DEGREES, Ensemble, log_base
+from quorate.samplers.base import Base
+from quorate.samplers.laplace import LaplaceFit
+
+Phase = Literal["fit", "weigh", "draw", "check"]
+_LANES = 2  # ensembles
+_MOST_CHAINS = 128
+_SHORTEST = 8  # draws of a chain, if there are enough for that
+_WEIGHED = 512  # points whose weights start the chains and give the evidence
+_SETTLING = ((0.3, 2), (0.05, 8), (0.0, 32))  # steps to drop, by the share of effective points
+
+
+class Pass(NamedTuple):
+    """Points at which the log posterior is asked for: the `index`-th question of a lane."""
+
+    lane: int
+    index: int
+    phase: Phase
+    points: Array
+    with_gradient: bool
+
+
+class Evidence(NamedTuple):
+    """An estimate of the log of the marginal likelihood, with its standard error."""
+
+    value: float
+    error: float
+
+
+class Inquiry:
+    """The questions of one run, and the draws that their answers make.
+
+    Attributes
+    ----------
+    open
+        Questions that are not answered yet, by lane.
+    n_passes
+        Questions answered so far.
+
+    Parameters
+    ----------
+    start
+        Where the model says a search may start, (d,).
+    n_draws
+        Number of draws wanted.
+    has_gradient
+        Whether the model has gradients.
+    """
+
+    def __init__(self, start: Array, n_draws: int, seed: int, *, has_gradient: bool) -> None:
+        self.dim = dim = len(start)
+        self._start = start
+        self.n_draws = self._first_n_draws = n_draws
+        self.open: dict[int, Pass] = {}
+        self.n_passes = 0
+        self.weighed: Weighted | None = None
+        self.evidence: Evidence | None = None
+        self.fit: Centring | None = None
+        self.ensembles: list[Ensemble] = []
+        self._streams = Streams(seed)
+        self._has_gradient = has_gradient
+        self._z = np.empty((0, dim))  # of the points of the open question, in units of the fit
+        self._n_asked = [0] * _LANES
+
+    # ------------------------------------------------------------ questions and answers
+
+    def begin(self, surveys: Mapping[int, Mapping[str, Array]]) -> None:
+        """Ask the first question: around the product of the fits that surveys of shards found.
+
+        Where no shard has a fit of its own, the first points lie around the start of the model.
+        """
+        found = [surveys[shard] for shard in sorted(surveys)]
+        fits = [(of["mode"], of["lower"]) for of in found if "lower" in of]
+        base = product_of(fits, len(found)) if fits else Base.standard(self._start)
+        self.fit = Centring(base)
+        self._ask_to_fit(self.fit)
+
+    def take(self, lane: int, values: Array, gradients: Array | None = None) -> None:
+        """Take the answer to the open question of a lane.
+
+        `values` (n,) are log posteriors, -inf where there is no density, `gradients` (n, d).
+        """
+        asked = self.open.pop(lane)
+        self.n_passes += 1
+        if asked.phase == "fit":
+            self._take_fit(values, gradients)
+        elif asked.phase == "weigh":
+            self._take_weights(values)
+        else:
+            self.ensembles[lane].take(values)
+            self._ask_ensemble(lane)
+
+    def extend(self, n_draws: int) -> None:
+        """Ask for more draws in all, of the same chains; fewer than before is no change."""
+        if n_draws <= self.n_draws:
+            return
+        self.n_draws = n_draws
+        for lane, ensemble in enumerate(self.ensembles):
+            ensemble.extend(-(-n_draws // self.n_chains))
+            if lane in self.open:
+                self.open[lane] = self.open[lane]._replace(points=ensemble.points())
+            else:
+                self._ask_ensemble(lane)
+
+    def _ask(self, lane: int, phase: Phase, points: Array, *, with_gradient: bool = False) -> None:
+        self.open[lane] = Pass(lane, self._n_asked[lane], phase, points, with_gradient)
+        self._n_asked[lane] += 1
+
+    def _ask_to_fit(self, fit: Centring) -> None:
+        n = n_points(self.dim, with_gradient=self._has_gradient)
+        self._z = spread(self._streams, fit.n_passes, n, self.dim)
+        self._ask(0, "fit", fit.base.points(self._z), with_gradient=self._has_gradient)
+
+    def _take_fit(self, values: Array, gradients: Array | None) -> None:
+        assert self.fit is not None
+        self.fit = recentred(self.fit, self._z, values, gradients)
+        if not self.fit.stands:
+            self._ask_to_fit(self.fit)
+            return
+        uniforms = self._streams.uniforms(Purpose.WEIGHED, [(0, 0)], 0, _WEIGHED, self.dim + 1)[0]
+        self._z = student_points(uniforms[:, :-1], uniforms[:, -1], DEGREES)
+        self._ask(0, "weigh", self.fit.base.points(self._z))
+
+    def _take_weights(self, values: Array) -> None:
+        """Weigh the points, and start the chains at some of them."""
+        assert self.fit is not None
+        base = self.fit.base
+        ratios = values - log_base(self._z)
+        if not np.isfinite(ratios).any():
+            raise ImproperError(
+                "The posterior has no density at any of the points where it was looked for. "
+                "Check the model, and give it a start where the density is not 0."
+            )
+        points = base.points(self._z)
+        self.weighed = Weighted.of(points, ratios)
+        self.evidence = _evidence(ratios, base)
+        # Weights that are much too large would start all chains at one point
+        cut = np.log(np.mean(np.exp(ratios - ratios.max()))) + ratios.max()
+        starting = Weighted.of(self._z, np.minimum(ratios, cut + np.log(len(ratios)) / 2))
+        share = starting.ess / len(ratios)
+        n_settling = next(steps for least, steps in _SETTLING if share >= least)
+        sizes = self._ensemble_sizes()
+        starts = starting.resampled(self._streams, sum(sizes))
+        for lane, which in enumerate(np.split(starts, np.cumsum(sizes)[:-1])):
+            self.ensembles.append(
+                Ensemble(
+                    base,
+                    self._z[which],
+                    values[which],
+                    n_settling=n_settling,
+                    n_draws=-(-self.n_draws // sum(sizes)),
+                    streams=self._streams,
+                    lane=lane,
+                )
+            )
+            self._ask_ensemble(lane)
+
+    def _ask_ensemble(self, lane: int) -> None:
+        if not self.ensembles[lane].is_done:
+            self._ask(lane, "draw", self.ensembles[lane].points())
+
+    def _ensemble_sizes(self) -> list[int]:
+        """Chains of each ensemble; their number divides that of the draws if it can."""
+        n_draws = self._first_n_draws
+        most = max(_LANES, min(_MOST_CHAINS, n_draws // _SHORTEST))
+        fitting = [n for n in range(most, most // 2, -1) if n_draws % n == 0]
+        n_chains = fitting[0] if fitting else most
+        return [n_chains - n_chains // _LANES, n_chains // _LANES]
+
+    # ------------------------------------------------------------ draws
+
+    @property
+    def phase(self) -> str:
+        """What is going on: start, fit, weigh, draw or done."""
+        if self.fit is None:
+            return "start"
+        return next((asked.phase for asked in self.open.values()), "done")
+
+    @property
+    def n_chains(self) -> int:
+        """Chains of both ensembles; 0 before they start."""
+        return sum(ensemble.n_chains for ensemble in self.ensembles)
+
+    @property
+    def n_steps(self) -> int:
+        """Draws that every chain has made."""
+        return min((ensemble.n_complete for ensemble in self.ensembles), default=0)
+
+    @property
+    def n_complete(self) -> int:
+        """Draws that are there, up to those that were asked for."""
+        return min(self.n_steps * self.n_chains, self.n_draws)
+
+    def chains(self) -> Array:
+        """Draws of all chains, as far as all have come: (n_chains, n_steps, d)."""
+        if not self.ensembles:
+            return np.empty((0, 0, self.dim))
+        n_steps = self.n_steps
+        return np.concatenate([ensemble.draws[:, :n_steps] for ensemble in self.ensembles])
+
+    def draws(self) -> Array:
+        """Draws in order: the first of all chains, then the second of all, …; (n_complete, d)."""
+        return np.swapaxes(self.chains(), 0, 1).reshape(-1, self.dim)[: self.n_complete]
+
+
+def product_of(fits: Sequence[tuple[Array, Array]], n_shards: int) -> Base:
+    """The product of Gaussian fits of shards, each a mode and a Cholesky factor.
+
+    Where some shards have no fit, the others stand for all.
+    """
+    total, pulls = np.zeros((len(fits[0][0]),) * 2), np.zeros(len(fits[0][0]))
+    for mode, lower in fits:
+        half = solve_triangular(lower, np.eye(len(mode)), lower=True)
+        precision = half.T @ half
+        total += precision
+        pulls += precision @ mode
+    cov = np.linalg.inv(total) * (len(fits) / n_shards)
+    return Base.around(LaplaceFit(np.linalg.solve(total, pulls), np.linalg.cholesky(cov)))
+
+
+def _evidence(ratios: Array, base: Base) -> Evidence:
+    """From the ratios of the posterior to the base, of points of the base."""
+    dim = base.dim
+    height = gammaln((DEGREES + dim) / 2) - gammaln(DEGREES / 2) - dim / 2 * np.log(DEGREES * np.pi)
+    top = ratios.max()
+    weights = np.exp(ratios - top)
+    mean = weights.mean()
+    value = top + np.log(mean) - height + np.log(np.diag(base.lower)).sum()
+    return Evidence(float(value), float(weights.std() / mean / np.sqrt(len(ratios))))
+
+
+class OneQuestion:
+    """Asks for the log posterior at given points, and for nothing else."""
+
+    def __init__(self, points: Array) -> None:
+        self.open: dict[int, Pass] = {}
+        self.values = np.empty(0)
+        self._points = points
+
+    @property
+    def n_complete(self) -> int:
+        """Points that are known."""
+        return len(self.values)
+
+    def begin(self, surveys: Mapping[int, Mapping[str, Array]]) -> None:
+        """Ask it."""
+        self.open[0] = Pass(0, 0, "check", self._points, with_gradient=False)
+
+    def take(self, lane: int, values: Array, gradients: Array | None = None) -> None:
+        """Keep the answer."""
+        del self.open[lane]
+        self.values = values

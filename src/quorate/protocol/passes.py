@@ -1,0 +1,362 @@
+"""Passes over the posterior: the schedule of `method="exact"`, and of checks.
+
+An inquirer asks questions: points at which the sum over all shards is wanted. The schedule cuts
+them into blocks and asks workers for parts of the sums. The first answer for a part counts. A part
+that is late is asked for again of another worker, if one is free that can give it. A question is
+answered when the sum is known at all its points; the inquirer then asks the next.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, takewhile
+from statistics import median
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from quorate._types import Array, CodedArray
+from quorate.numerics.named_arrays import part as part_of
+from quorate.passes.inquiry import Pass
+from quorate.protocol.allocation import Allocation
+from quorate.protocol.coordinator import Coordinator
+from quorate.protocol.messages import (
+    Arrays,
+    Command,
+    Evaluate,
+    Event,
+    Stop,
+    Survey,
+    Surveyed,
+    Values,
+)
+from quorate.protocol.scheme import NOBODY
+from quorate.protocol.sums import NO_DENSITY, Part, Sums, on_grid
+
+BLOCK = 64  # points that a worker is asked for at a time
+SURVEYS = -1  # in place of a lane
+_LATE = 2.0  # times the usual time after which a part is asked of another worker
+_RECENT = 64  # times from which the usual one is known
+_SAME = 1e-6  # relative difference of two answers that rounding may explain
+Key = tuple[int, int, int, int]  # lane, question, first point, part; or SURVEYS, shard, 0, 0
+
+
+class Inquirer(Protocol):
+    """Asks the questions; see `quorate.passes.inquiry`."""
+
+    @property
+    def open(self) -> Mapping[int, Pass]:
+        """Questions that are not answered yet, by lane."""
+
+    @property
+    def n_complete(self) -> int:
+        """Draws that are there, or points that are known."""
+
+    def begin(self, surveys: Mapping[int, Arrays]) -> None:
+        """Ask the first question, from what was found of each shard."""
+
+    def take(self, lane: int, values: Array, gradients: Array | None = None) -> None:
+        """Take the answer to the open question of a lane."""
+
+
+class Answered(NamedTuple):
+    """A question that is answered, for the journal; or a shard that is surveyed."""
+
+    lane: int  # SURVEYS for a survey
+    index: int  # of the question, or the shard
+    arrays: Arrays
+
+
+class Requests:
+    """Who was asked for what, and when. Knows how long an answer takes as a rule."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Key, dict[int, float]] = {}
+        self._times: deque[float] = deque(maxlen=_RECENT)
+
+    def choose(self, worker: int, keys: Iterable[Key], now: float) -> Key | None:
+        """The first that nobody works on; else of those that are late, one with few at work."""
+        late: list[tuple[int, float, Key]] = []
+        for key in keys:
+            asked = self._asked.get(key)
+            if not asked:
+                self._asked[key] = {worker: now}
+                return key
+            since = max(asked.values())
+            if worker not in asked and self._is_late(since, now):
+                late.append((len(asked), since, key))
+        if not late:
+            return None
+        chosen = min(late)[2]
+        self._asked[chosen][worker] = now
+        return chosen
+
+    def answered(self, worker: int, key: Key, now: float) -> None:
+        """Note that `worker` has answered."""
+        since = self._asked.get(key, {}).pop(worker, None)
+        if since is not None:
+            self._times.append(now - since)
+
+    def take_back(self, worker: int) -> None:
+        """Forget what `worker` was asked for."""
+        for asked in self._asked.values():
+            asked.pop(worker, None)
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Forget what is no longer wanted."""
+        for key in keys:
+            self._asked.pop(key, None)
+
+    def _is_late(self, since: float, now: float) -> bool:
+        return bool(self._times) and now - since > _LATE * median(self._times)
+
+
+@dataclass(eq=False)
+class _Block:
+    """Some points of a question, and the parts of the sum that are known there."""
+
+    first: int
+    points: Array
+    values: dict[int, CodedArray] = field(default_factory=dict)
+    gradients: dict[int, CodedArray] = field(default_factory=dict)
+    senders: dict[int, int] = field(default_factory=dict)
+    is_complete: bool = False
+
+
+class PassSchedule:
+    """Who evaluates what next, and what is known.
+
+    Attributes
+    ----------
+    now
+        The time, as the coordinator was told it.
+    answered
+        Questions answered and shards surveyed; whoever journals them empties the list.
+    disputes
+        Pairs of workers that gave different answers for the same part.
+
+    Parameters
+    ----------
+    sums
+        How the scheme sums over shards.
+    needs_surveys
+        Whether shards are surveyed before the first question.
+    """
+
+    quarantined = NOBODY
+
+    def __init__(self, sums: Sums, inquirer: Inquirer, *, needs_surveys: bool) -> None:
+        # Data allocation: that of the scheme
+        self.allocation: Allocation = sums.allocation
+        self.inquirer = inquirer
+        self.now = 0.0
+        self.answered: list[Answered] = []
+        self.disputes: set[tuple[int, int]] = set()
+        self.sums = sums
+        self._requests = Requests()
+        self._surveys: dict[int, Arrays] = {}
+        self._blocks: dict[int, list[_Block]] = {}  # of the open question of each lane
+        self._has_begun = False
+        if not needs_surveys:
+            self._begin()
+
+    # At worker k: evaluate, and send the sum
+
+    # At the server: a question is answered when the sum is known at every point
+
+    def next_task(self, worker: int, n_draws: int | None) -> Evaluate | Survey | None:
+        key = self._requests.choose(worker, self._lacking(worker), self.now)
+        if key is None:
+            return None
+        lane, index, first, number = key
+        if lane == SURVEYS:
+            return Survey(worker, (index,))
+        asked = self.inquirer.open[lane]
+        part = next(part for part in self.sums.parts_of(worker) if part.number == number)
+        points = asked.points[first : first + BLOCK]
+        return Evaluate(
+            worker, part.shards, lane, index, first, points, asked.with_gradient, part.coefficients
+        )
+
+    def receive(self, answer: Values | Surveyed) -> int:
+        if isinstance(answer, Surveyed):
+            self._take_survey(answer)
+        else:
+            self._take_values(answer)
+        return self.inquirer.n_complete
+
+    def take_back(self, worker: int) -> None:
+        self._requests.take_back(worker)
+
+    def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
+        """Shards that no living worker can survey or answer for, as far as it is still needed."""
+        if not self._has_begun:
+            held = {shard for worker in alive for shard in self.allocation.shards_of(worker)}
+            shards = range(self.allocation.n_shards)
+            return tuple(s for s in shards if s not in held and s not in self._surveys)
+        return () if not self.inquirer.open else self.sums.lost_shards((), alive)
+
+    def leave_out(self, shards: Collection[int]) -> int:
+        """Nothing: without a shard it is another posterior."""
+        return self.inquirer.n_complete
+
+    def fault_in(self, answer: Values | Surveyed) -> str:
+        """Why an answer cannot be one; an empty string if it can."""
+        arrays = list(answer.found.values()) if isinstance(answer, Surveyed) else [answer.values]
+        if isinstance(answer, Values):
+            block = self._block(answer.task)
+            if block is None:
+                return ""  # too late to matter
+            n, dim = block.points.shape
+            wanted = self.inquirer.open[answer.task.lane].with_gradient
+            shapes = [(answer.values, n)]
+            if wanted:
+                if answer.gradients is None:
+                    return "gradients are missing"
+                arrays.append(answer.gradients)
+                shapes.append((answer.gradients, n * dim))
+            for array, size in shapes:
+                packed = -(-size // 2) if np.iscomplexobj(array) else size
+                if array.shape != (packed,):
+                    return f"values have shape {array.shape}, where it should be {(packed,)}"
+        finite = all(np.all(np.isfinite(array)) for array in arrays)
+        return "" if finite else "values are not finite"
+
+    def replay(self, answered: Answered) -> int:
+        """Take in what an earlier sitting has journaled."""
+        lane, index, arrays = answered
+        if lane == SURVEYS:
+            self._surveyed(index, arrays)
+        else:
+            self._settle(lane, arrays["values"], arrays.get("gradients"))
+        self.answered.clear()
+        return self.inquirer.n_complete
+
+    def known(self, lane: int) -> Array:
+        """Sums at the first points of the open question of a lane, as far as they are known."""
+        blocks = list(takewhile(lambda block: block.is_complete, self._blocks.get(lane, [])))
+        return self._total(blocks)[0] if blocks else np.empty(0)
+
+    # ------------------------------------------------------------ surveys
+
+    def _take_survey(self, answer: Surveyed) -> None:
+        (shard,) = answer.task.shards
+        self._requests.answered(answer.task.worker, (SURVEYS, shard, 0, 0), self.now)
+        if shard not in self._surveys:
+            self._surveyed(shard, part_of(answer.found, shard))
+
+    def _surveyed(self, shard: int, found: Arrays) -> None:
+        self._surveys[shard] = found
+        self.answered.append(Answered(SURVEYS, shard, found))
+        if len(self._surveys) == self.allocation.n_shards and not self._has_begun:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._has_begun = True
+        self.inquirer.begin(self._surveys)
+        self._open_questions()
+
+    # ------------------------------------------------------------ questions
+
+    def _lacking(self, worker: int) -> Iterator[Key]:
+        """What `worker` can be asked for, in the order in which it is wanted."""
+        if not self._has_begun:
+            for shard in self.allocation.shards_of(worker):
+                if shard not in self._surveys:
+                    yield SURVEYS, shard, 0, 0
+            return
+        parts = self.sums.parts_of(worker)
+        for lane, asked in sorted(self.inquirer.open.items(), key=lambda item: item[1].index):
+            for block in self._blocks[lane]:
+                if not block.is_complete:
+                    for part in parts:
+                        if part.number not in block.values:
+                            yield lane, asked.index, block.first, part.number
+
+    def _take_values(self, answer: Values) -> None:
+        task = answer.task
+        number = self._part(task).number
+        self._requests.answered(
+            task.worker, (task.lane, task.index, task.first_point, number), self.now
+        )
+        block = self._block(task)
+        if block is None or block.is_complete:
+            return
+        if number in block.values:
+            self._compare(block, number, answer)
+            return
+        block.values[number] = answer.values
+        block.senders[number] = task.worker
+        if answer.gradients is not None:
+            block.gradients[number] = answer.gradients
+        block.is_complete = self.sums.is_complete(block.values)
+        if block.is_complete and all(block.is_complete for block in self._blocks[task.lane]):
+            self._settle(task.lane, *self._total(self._blocks[task.lane]))
+
+    def _part(self, task: Evaluate) -> Part:
+        parts = self.sums.parts_of(task.worker)
+        return next(part for part in parts if part.shards == task.shards)
+
+    def _block(self, task: Evaluate) -> _Block | None:
+        """The block that a task is about, if its question is still open."""
+        asked = self.inquirer.open.get(task.lane)
+        if asked is None or asked.index != task.index:
+            return None
+        return self._blocks[task.lane][task.first_point // BLOCK]
+
+    def _compare(self, block: _Block, number: int, answer: Values) -> None:
+        """Two answers for the same part must agree, but for rounding."""
+        known, size = block.values[number], np.abs(block.values[number])
+        if np.any(np.abs(known - answer.values) > _SAME * (1 + size)):
+            self.disputes.add((block.senders[number], answer.task.worker))
+
+    def _total(self, blocks: list[_Block]) -> tuple[Array, Array | None]:
+        """The sums at all points of a question, and their gradients if they were asked for."""
+        values, gradients = [], []
+        for block in blocks:
+            n, dim = block.points.shape
+            found = on_grid(self.sums.total(block.values, n))
+            values.append(np.where(found > NO_DENSITY, found, -np.inf))
+            if block.gradients:
+                gradients.append(self.sums.total(block.gradients, n * dim).reshape(n, dim))
+        return np.concatenate(values), np.concatenate(gradients) if gradients else None
+
+    def _settle(self, lane: int, values: Array, gradients: Array | None) -> None:
+        """Tell the inquirer the answer, and open its next questions."""
+        asked = self.inquirer.open[lane]
+        arrays = {"values": values} | ({} if gradients is None else {"gradients": gradients})
+        self.answered.append(Answered(lane, asked.index, arrays))
+        self._requests.forget(
+            (lane, asked.index, block.first, number)
+            for block in self._blocks.pop(lane)
+            for number in block.values
+        )
+        self.inquirer.take(lane, values, gradients)
+        self._open_questions()
+
+    def _open_questions(self) -> None:
+        for lane, asked in self.inquirer.open.items():
+            if lane not in self._blocks:
+                points = asked.points
+                firsts = range(0, len(points), BLOCK)
+                self._blocks[lane] = [_Block(i, points[i : i + BLOCK]) for i in firsts]
+
+
+class PassCoordinator(Coordinator[PassSchedule]):
+    """A coordinator that gives work to idle workers as soon as there is some.
+
+    A question that is answered may open others, and with time what was asked for is late.
+    """
+
+    def handle(self, event: Event, now: float = 0.0) -> list[Command]:
+        self.scheme.now = now
+        commands = super().handle(event)
+        if commands and isinstance(commands[-1], Stop):
+            return commands
+        return [*commands, *self.wake(now)]
+
+    def wake(self, now: float) -> list[Command]:
+        """Tasks for workers that were idle."""
+        self.scheme.now = now
+        waiting, self._idle = self._idle, set()
+        return list(chain.from_iterable(self._tasks(worker, 1) for worker in sorted(waiting)))

@@ -1,0 +1,126 @@
+"""How the sum over all shards at some points is put together from the answers of workers.
+
+The log posterior is a sum over shards, so a pass needs what redundancy and gradient codes give: any
+holder of a shard may answer for it, or a coded worker sends one number for all shards that it
+holds. Values lie on a grid on which such sums are exact. So every scheme gives the same bits.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from quorate._types import Array, CodedArray
+from quorate.protocol.allocation import Allocation, allocation_of
+from quorate.protocol.coding.code import GradientCode, packed
+
+GRID = 2.0**20  # values are multiples of its inverse, a millionth of a log unit
+NO_DENSITY = -1e200  # sums below stand for a density of 0
+
+
+def on_grid(values: Array) -> Array:
+    """`values` rounded to the grid."""
+    return np.asarray(np.round(values * GRID) / GRID)
+
+
+def summed(arrays: Sequence[Array], coefficients: CodedArray | None) -> CodedArray:
+    """The sum of arrays (n,), weighted by coefficients if there are any.
+
+    Complex coefficients act on pairs of numbers, so that a sum has as many floats as an array.
+    """
+    if coefficients is None:
+        return np.asarray(np.add.reduce(arrays))
+    return np.asarray(coefficients @ packed(np.stack(arrays), coefficients))
+
+
+class Part(NamedTuple):
+    """What a worker can be asked for: a sum over shards, weighted by coefficients if coded."""
+
+    number: int
+    shards: tuple[int, ...]
+    coefficients: CodedArray | None = None
+
+
+class Sums(Protocol):
+    """How a scheme sums over shards."""
+
+    @property
+    def allocation(self) -> Allocation:
+        """Which worker holds which shards."""
+
+    def parts_of(self, worker: int) -> Sequence[Part]:
+        """The parts that a worker can give."""
+
+    def is_complete(self, parts: Collection[int]) -> bool:
+        """Whether these parts give the sum over all shards."""
+
+    def total(self, parts: Mapping[int, CodedArray], n: int) -> Array:
+        """The sum over all shards, (n,), from parts that are complete."""
+
+    def lost_shards(self, parts: Collection[int], alive: Collection[int]) -> tuple[int, ...]:
+        """Shards of which neither `parts` nor `alive` workers have what is needed."""
+
+
+@dataclass(frozen=True)
+class AnyHolder:
+    """Each cell of shards is answered for by any worker that holds it."""
+
+    allocation: Allocation
+    cells: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def by_shard(cls, allocation: Allocation) -> "AnyHolder":
+        """Each shard on its own."""
+        return cls(allocation, tuple((shard,) for shard in range(allocation.n_shards)))
+
+    def parts_of(self, worker: int) -> Sequence[Part]:
+        return self._parts[worker]
+
+    @cached_property
+    def _parts(self) -> list[list[Part]]:
+        parts = [Part(number, cell) for number, cell in enumerate(self.cells)]
+        held = map(set, self.allocation.held)
+        return [[part for part in parts if shards.issuperset(part.shards)] for shards in held]
+
+    def is_complete(self, parts: Collection[int]) -> bool:
+        return len(parts) == len(self.cells)
+
+    def total(self, parts: Mapping[int, CodedArray], n: int) -> Array:
+        """Parts are added in order, so that the bits do not depend on who was first."""
+        return np.asarray(np.add.reduce([parts[number] for number in range(len(self.cells))]))
+
+    def lost_shards(self, parts: Collection[int], alive: Collection[int]) -> tuple[int, ...]:
+        reached = {*parts, *(part.number for worker in alive for part in self._parts[worker])}
+        lost = [cell for number, cell in enumerate(self.cells) if number not in reached]
+        return tuple(shard for cell in lost for shard in cell)
+
+
+@dataclass(frozen=True, eq=False)
+class CodedSums:
+    """A worker sends one coded sum over all shards that it holds: gradient coding."""
+
+    code: GradientCode
+
+    @cached_property
+    def allocation(self) -> Allocation:
+        return allocation_of(self.code.held.tolist())
+
+    def parts_of(self, worker: int) -> Sequence[Part]:
+        held = self.allocation.shards_of(worker)
+        return [Part(worker, held, self.code.coefficients[worker])]
+
+    def is_complete(self, parts: Collection[int]) -> bool:
+        return self.code.decodable(parts)
+
+    def total(self, parts: Mapping[int, CodedArray], n: int) -> Array:
+        """The decoded sum; the first workers in order that suffice, so that bits stay the same."""
+        workers = sorted(parts)
+        vector = self.code.decoding_vector(workers)[workers]
+        decoded = vector @ np.stack([parts[worker] for worker in workers])
+        return self.code.unpack(np.asarray(decoded), n)
+
+    def lost_shards(self, parts: Collection[int], alive: Collection[int]) -> tuple[int, ...]:
+        reached = self.code.decodable({*parts, *alive})
+        return () if reached else tuple(range(self.code.n_workers))

@@ -1,0 +1,112 @@
+"""An exact run: passes over the posterior itself, from its first survey to its result."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from quorate.journal import JournalReader, PartAnswered, PassRecord, Record, Resumed
+from quorate.models.subposterior import Target
+from quorate.protocol.exact import ExactScheme
+from quorate.protocol.messages import Command, Evaluate, Keep, Survey, Surveyed, Values
+from quorate.protocol.passes import SURVEYS, Answered, PassCoordinator
+from quorate.protocol.sums import Sums
+from quorate.results.result import Result
+from quorate.run.run import Run
+from quorate.run.settings import Settings
+from quorate.trust.exact import ExactQuestion
+
+
+class ExactRun(Run):
+    """A run with `method="exact"`."""
+
+    scheme: ExactScheme
+
+    def _make_scheme(self, settings: Settings) -> ExactScheme:
+        self._asked_at: dict[int, float] = {}  # by worker
+        has_gradient = Target(self.model, {}, 1).has_gradient
+        return settings.make_exact_scheme(
+            np.asarray(self.model.initial()), has_gradient=has_gradient
+        )
+
+    def _make_coordinator(self) -> PassCoordinator:
+        return PassCoordinator(self.scheme, self.settings.draws)
+
+    def replay(self, reader: JournalReader) -> None:
+        first = Settings.from_json(reader.configuration()["settings"])
+        self._begin_with(self._make_scheme(first))
+        for record in reader.records():
+            self.seconds = max(self.seconds, record.time)
+            if isinstance(record, PassRecord):
+                n_global = self.scheme.replay(Answered(*record[1:]))
+                self.timeline.released(record.time, n_global)
+            elif isinstance(record, Resumed):
+                self.scheme.extend(int(record.settings["draws"]))
+            elif isinstance(record, PartAnswered):
+                self._count(record)
+        self.scheme.extend(self.settings.draws)
+        self._coordinator.n_global = self._n_earlier = self.view.n_draws
+        self.stopping.began_at(self.seconds)
+
+    def _count(self, part: PartAnswered) -> None:
+        self.timeline.block_times.append(part.time)
+        self.timeline.block_workers.append(part.worker)
+        self.timeline.block_sizes.append(part.n_points)
+        self._blocks[part.worker] += 1
+        self._draws[part.worker] += part.n_points * len(part.shards)
+
+    def _record(self, now: float, commands: list[Command]) -> None:
+        """Journal answers that are complete, then all that `Run` journals."""
+        answered, self.scheme.answered = self.scheme.answered, []
+        if answered:
+            self._journal.append([PassRecord(now, *each) for each in answered])
+        super()._record(now, commands)
+
+    def _row(self, now: float, command: Command) -> Record | None:
+        if isinstance(command, Evaluate | Survey):
+            self._asked_at[command.worker] = now
+            return None
+        if isinstance(command, Keep) and isinstance(command.answer, Values | Surveyed):
+            return self._part(now, command.answer)
+        return super()._row(now, command)
+
+    def _part(self, now: float, answer: Values | Surveyed) -> PartAnswered:
+        worker, shards = answer.task[:2]
+        lane, index = (
+            (answer.task.lane, answer.task.index)
+            if isinstance(answer, Values)
+            else (SURVEYS, shards[0])
+        )
+        return PartAnswered(
+            now,
+            worker,
+            self._attempts[worker],
+            self._asked_at.get(worker, now),
+            shards,
+            lane,
+            index,
+            answer.size,
+            answer.n_floats,
+        )
+
+    def _question(self, result: Result) -> ExactQuestion:
+        return ExactQuestion(
+            self.model,
+            result.unconstrained,
+            self.scheme.received.n_chains,
+            self.scheme.other_modes(),
+            self.settings.workers,
+            frozenset(self.scheme.disputes),
+        )
+
+    def _sums(self) -> Sums:
+        return self.scheme.sums
+
+    def result(self, stopped: str) -> Result:
+        inquiry = self.scheme.inquiry
+        return replace(
+            super().result(stopped),
+            method="exact",
+            n_chains=self.scheme.received.n_chains,
+            n_passes=inquiry.n_passes,
+            log_evidence=inquiry.evidence,
+        )

@@ -1,0 +1,164 @@
+"""The verdict on an exact run: whether its chains have mixed, and whether they missed anything.
+
+The chains draw from the posterior itself, so there is no merge to doubt. Three things can be wrong.
+The chains have not forgotten where they began, as nested R-hat shows, or are too slow, as the ESS
+shows. There is posterior mass where no chain has been: another mode. Or workers gave different
+answers for the same shard.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from quorate._types import Array
+from quorate.errors import SingularCovarianceError
+from quorate.models.protocol import Model
+from quorate.numerics.ess import ess_of_chains, in_chains, nested_rhat
+from quorate.numerics.importance import Weighted
+from quorate.numerics.moments import Moments
+from quorate.trust.importance import smoothed
+from quorate.trust.proposal import Proposal
+from quorate.trust.verdict import (
+    DO_NOT_TRUST,
+    FEWEST,
+    GOOD,
+    K_HATS,
+    USABLE,
+    Reason,
+    Verdict,
+    Word,
+    advice_on,
+    badness,
+    grade,
+    of_moments,
+    summaries,
+)
+
+_R_HATS = (1.05, 1.1)
+_ESS = (100.0, 50.0)  # least effective draws of a good and of a usable run
+_MISSED = (0.02, 0.1)  # share of the posterior mass where no chain has been
+_OUTSIDE = 1.2  # times the distance of the farthest draw
+_AGREE = "the chains have mixed, and no posterior mass was found where they have not been"
+_LONGER = "draw more"
+_MODES = "give the model a single mode, for example by ordering its components"
+
+
+@dataclass(frozen=True, eq=False)
+class ExactQuestion:
+    """Draws of an exact run to judge.
+
+    Parameters
+    ----------
+    draws
+        Unconstrained, (n, d), from the chains in turn.
+    n_chains
+        Number of chains.
+    other_modes
+        Of each shard, modes besides its main one, (m, d).
+    n_shards
+        K.
+    disputes
+        Pairs of workers that gave different answers for the same shard.
+    """
+
+    model: Model
+    draws: Array
+    n_chains: int
+    other_modes: Sequence[Array]
+    n_shards: int
+    disputes: frozenset[tuple[int, int]] = frozenset()
+
+    def proposal(self) -> Proposal:
+        """Where to evaluate the posterior: around the draws, more widely, and at other modes.
+
+        Raises
+        ------
+        SingularCovarianceError
+            There are too few draws.
+        """
+        if len(self.draws) <= self.model.dim + 1:
+            raise SingularCovarianceError
+        moments = Moments.of(self.draws)
+        cov = moments.covariance()
+        places = [(mode, cov * self.n_shards) for modes in self.other_modes for mode in modes]
+        return Proposal.around(moments.mean, cov, places, max(self.n_shards, 4))
+
+    def answer(self, points: Array, log_posterior: Array) -> Verdict:
+        """The verdict, from the log posterior (n,) at the first n points."""
+        points, proposal = points[: len(log_posterior)], self.proposal()
+        weighted, k_hat = smoothed(points, log_posterior, proposal.log_density(points))
+        ess = ess_of_chains(self.draws, self.n_chains)
+        reasons = [
+            *_of_disputes(self.disputes),
+            *_of_chains(in_chains(self.draws, self.n_chains), ess, self.model.names),
+            *self._of_missed_mass(weighted),
+            *of_moments(weighted, k_hat, self.draws, self.model.names, ess),
+        ]
+        word = max((reason.word for reason in reasons), key=badness, default=GOOD)
+        is_reliable = weighted.ess >= FEWEST and grade(k_hat, K_HATS) != DO_NOT_TRUST
+        return Verdict(
+            verdict=word,
+            k_hat=k_hat,
+            importance_ess=weighted.ess,
+            advice=advice_on(word, reasons, _AGREE),
+            raw=summaries(self.model, Weighted.of(self.draws, np.zeros(len(self.draws)))),
+            corrected=summaries(self.model, weighted.without_negligible()) if is_reliable else {},
+            n_points=len(points),
+            weighted=weighted,
+        )
+
+    def _of_missed_mass(self, weighted: Weighted) -> Iterator[Reason]:
+        """Weighted points far outside of all draws."""
+        moments = Moments.of(self.draws)
+        lower = np.linalg.cholesky(moments.covariance())
+
+        def distances(points: Array) -> Array:
+            z = solve_triangular(lower, (points - moments.mean).T, lower=True)
+            return np.asarray(np.sqrt(np.sum(z**2, axis=0)))
+
+        kept = weighted.without_negligible()
+        outside = distances(kept.points) > _OUTSIDE * distances(self.draws).max()
+        missed = float(kept.weights[outside].sum())
+        word = grade(missed, _MISSED)
+        if word != GOOD:
+            yield Reason(
+                word,
+                f"about {missed:.0%} of the posterior mass lies where no chain has been, as in "
+                "another mode",
+                _MODES,
+            )
+
+
+def _of_chains(chains: Array, ess: Array, names: Sequence[str]) -> Iterator[Reason]:
+    """Reasons from chains that have not mixed, or mix too slowly."""
+    r_hats = nested_rhat(chains)
+    if np.isnan(r_hats).any() or np.isnan(ess).any():
+        yield Reason(USABLE, "the chains are too short to tell whether they have mixed", _LONGER)
+        return
+    worst = int(np.argmax(r_hats))
+    word = grade(float(r_hats[worst]), _R_HATS)
+    if word != GOOD:
+        why = f"the chains have not forgotten where they began ({names[worst]}: R-hat "
+        yield Reason(word, f"{why}{r_hats[worst]:.2f})", f"{_LONGER}, or check for several modes")
+    fewest = int(np.argmin(ess))
+    word = _few(float(ess[fewest]))
+    if word != GOOD:
+        why = f"the draws of {names[fewest]} are worth only {ess[fewest]:.0f} independent ones"
+        yield Reason(word, why, _LONGER)
+
+
+def _few(ess: float) -> Word:
+    if ess >= _ESS[0]:
+        return GOOD
+    return USABLE if ess >= _ESS[1] else DO_NOT_TRUST
+
+
+def _of_disputes(disputes: frozenset[tuple[int, int]]) -> Iterator[Reason]:
+    for one, other in sorted(disputes):
+        yield Reason(
+            DO_NOT_TRUST,
+            f"workers {one} and {other} gave different answers for the same rows",
+            "check their machines, and run again without the faulty one",
+        )
