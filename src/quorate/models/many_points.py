@@ -14,7 +14,7 @@ import numpy as np
 from quorate._types import Array
 
 _ROWS = 500  # at a time, at most: a product of as many terms in (1, 2] is below 2^500
-_ENTRIES = 131_072  # of rows times points, 1 MB
+_ENTRIES = 65_536  # of rows times points, half a megabyte
 
 
 @dataclass(frozen=True)
