@@ -2,7 +2,8 @@
 
 QuorateError
 ├── BadInputError            a value that cannot be right
-│   └── NotANumberError      a log density that is NaN or +inf
+│   ├── NotANumberError      a log density that is NaN or +inf
+│   └── WrongShapeError      log densities of many points that are not one for each
 ├── UndecodableError         a set of answers that does not decode
 ├── SingularCovarianceError  too few draws for weights
 ├── WorkerFailedError        an error raised by the model or the sampler in a worker
@@ -46,6 +47,10 @@ class NotANumberError(BadInputError):
             f"The log density is {value} at x = ({shown}). Let the model return a number there, or "
             "-inf if the point has probability 0. Look for log(0), 0/0 and overflow."
         )
+
+
+class WrongShapeError(BadInputError):
+    """Log densities of many points at once that are not one for each point."""
 
 
 class UndecodableError(QuorateError):

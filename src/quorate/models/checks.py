@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import BadInputError, NotANumberError
+from quorate.errors import BadInputError, NotANumberError, WrongShapeError
 
 _SHOWN = 6  # coordinates of a point that are written out
 
@@ -32,6 +32,17 @@ def require_scalar(what: str, value: Any) -> None:
         raise BadInputError(
             f"{what} returned an array of shape {shape}. It must return one number, the sum over "
             "all rows: end it in `.sum()`."
+        )
+
+
+def require_one_each(what: str, values: Any, n_points: int) -> None:
+    """Raise unless log densities of many points are one number for each."""
+    shape = np.shape(values)
+    if shape != (n_points,):
+        raise WrongShapeError(
+            f"{what} returned an array of shape {shape} for {n_points} points. It must return one "
+            f"number for each point, shape ({n_points},): sum over rows and parameters, not over "
+            "the first axis of the parameters."
         )
 
 

@@ -15,6 +15,8 @@ from scipy.special import expit, gammaln
 
 from quorate._types import Array
 from quorate.errors import BadInputError, require
+from quorate.models import many_points
+from quorate.models.many_points import Rows
 
 _CHUNK = 65_536  # rows factorised at a time
 _TABLE = 100_000  # counts up to which log Γ(y + φ) - log Γ(φ) is summed term by term
@@ -42,16 +44,10 @@ class Family(Protocol):
     def evaluate(self, kept: Any, beta: Array, log_scale: float, gradient: bool) -> Value:
         """The log-likelihood of a prepared shard at one point."""
 
-
-@dataclass(frozen=True)
-class Rows:
-    """A prepared shard of most families, with the part of log p(y|θ) that is constant in θ."""
-
-    columns: Array  # (n, p), distinct rows
-    counts: Array  # (n,), how often each occurs in the shard
-    response: Array  # (n,), the sum of its responses
-    constant: float = 0.0
-    above: Array | None = None  # [j] is the number of responses above j
+    def evaluate_many(
+        self, kept: Any, betas: Array, log_scales: Array, gradient: bool
+    ) -> many_points.Values:
+        """The log-likelihoods at `betas` (n_points, p) and `log_scales` (n_points,)."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +82,11 @@ class Linear:
         slope = triangle[:, :-1].T @ residual * precision
         return Value(float(value), slope, misfit - n)
 
+    def evaluate_many(
+        self, kept: tuple[int, Array], betas: Array, log_scales: Array, gradient: bool
+    ) -> many_points.Values:
+        return many_points.linear(*kept, betas, log_scales, gradient)
+
 
 @dataclass(frozen=True)
 class Logistic:
@@ -105,6 +106,11 @@ class Logistic:
             return Value(value)
         return Value(value, kept.columns.T @ (kept.response - kept.counts * expit(eta)))
 
+    def evaluate_many(
+        self, kept: Rows, betas: Array, log_scales: Array, gradient: bool
+    ) -> many_points.Values:
+        return many_points.logistic(kept, betas, gradient)
+
 
 @dataclass(frozen=True)
 class Poisson:
@@ -123,6 +129,11 @@ class Poisson:
         if not gradient:
             return Value(value)
         return Value(value, kept.columns.T @ (kept.response - kept.counts * mean))
+
+    def evaluate_many(
+        self, kept: Rows, betas: Array, log_scales: Array, gradient: bool
+    ) -> many_points.Values:
+        return many_points.poisson(kept, betas, gradient)
 
 
 @dataclass(frozen=True)
@@ -162,6 +173,11 @@ class NegativeBinomial:
         size = y + n * phi
         by_scale = size @ share - phi * (n @ log_term) - above @ (steps / (1 + steps))
         return Value(value, kept.columns.T @ (y - size * share), float(by_scale))
+
+    def evaluate_many(
+        self, kept: Rows, betas: Array, log_scales: Array, gradient: bool
+    ) -> many_points.Values:
+        return many_points.negative_binomial(kept, betas, log_scales, gradient)
 
 
 def distinct(columns: Array, response: Array) -> tuple[Array, Array, Array]:

@@ -9,8 +9,9 @@ import numpy as np
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import Namespace
-from quorate.models.checks import at, call, require_scalar, settled
+from quorate.models.checks import at, call, require_one_each, require_scalar, settled
 from quorate.models.jaxed import Compiled, CompiledDensities
+from quorate.models.jaxed_many import points_at_once, rows_in
 from quorate.models.parameters import Declaration, Parameters, declared
 from quorate.models.protocol import Shard
 
@@ -41,15 +42,78 @@ class Functions:
         require_scalar("log_likelihood", value)
         return value
 
+    def log_prior_many(self, points: Array) -> Array:
+        """`log_prior` of each point, under numpy."""
+        values = self._each("log_prior", self.prior, points)
+        natural = self.scale == "natural"
+        return values + self.parameters.log_jacobian(points) if natural else values
+
+    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
+        """`log_likelihood` of each point, under numpy."""
+        return self._each("log_likelihood", self.likelihood, points, shard)
+
+    def _each(self, what: str, function: Callable[..., Any], points: Array, *shard: Shard) -> Array:
+        natural = self.scale == "natural"
+        each = self.parameters.constrained_one_by_one(points) if natural else points
+        values = np.empty(len(points))
+        for i, point in enumerate(each):
+            value = call(what, function, point, *shard)
+            require_scalar(what, value)
+            values[i] = value
+        return values
+
     def _point(self, x: Any, xp: Namespace) -> Any:
         return self.parameters.constrain(x, xp) if self.scale == "natural" else x
+
+
+@dataclass(frozen=True)
+class VectorisedFunctions:
+    """A user's two numpy functions of many points, the first axis of every parameter."""
+
+    prior: LogPrior
+    likelihood: LogLikelihood
+    parameters: Parameters
+    scale: Scale
+
+    def log_prior(self, x: Array) -> Any:
+        """Log prior of one unconstrained point."""
+        return self.log_prior_many(x[None])[0]
+
+    def log_likelihood(self, x: Array, shard: Shard) -> Any:
+        """Log-likelihood of the rows of a shard at one point."""
+        return self.log_likelihood_many(x[None], shard)[0]
+
+    def log_prior_many(self, points: Array) -> Array:
+        """Log prior of each unconstrained point; on the natural scale the Jacobian is added."""
+        values = self._at_once("log_prior", self.prior, points)
+        natural = self.scale == "natural"
+        return values + self.parameters.log_jacobian(points) if natural else values
+
+    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
+        """Log-likelihood of the rows of a shard at each point, some points after others."""
+        at_once = points_at_once(rows_in(shard))
+        parts = [points[i : i + at_once] for i in range(0, max(len(points), 1), at_once)]
+        values = [self._at_once("log_likelihood", self.likelihood, part, shard) for part in parts]
+        return np.concatenate(values)
+
+    def _at_once(
+        self, what: str, function: Callable[..., Any], points: Array, *shard: Shard
+    ) -> Array:
+        if len(points) == 0:
+            return np.zeros(0)
+        natural = self.scale == "natural"
+        values = call(
+            what, function, self.parameters.constrain(points) if natural else points, *shard
+        )
+        require_one_each(what, values, len(points))
+        return np.asarray(values, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class FunctionModel:
     """A model without gradients, from numpy functions."""
 
-    functions: Functions
+    functions: Functions | VectorisedFunctions
     start: tuple[float, ...]
 
     @property
@@ -68,6 +132,12 @@ class FunctionModel:
 
     def log_likelihood(self, x: Array, shard: Shard) -> float:
         return settled("log_likelihood", self.functions.log_likelihood(x, shard), x, self.names)
+
+    def log_prior_many(self, points: Array) -> Array:
+        return self.functions.log_prior_many(points)
+
+    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
+        return self.functions.log_likelihood_many(points, shard)
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         return self.functions.parameters.named(draws)
@@ -105,6 +175,7 @@ def from_functions(
     scale: Scale = ...,
     backend: Literal["numpy"] = ...,
     initial: Any = ...,
+    vectorised: bool = ...,
 ) -> FunctionModel: ...
 @overload
 def from_functions(
@@ -115,6 +186,7 @@ def from_functions(
     scale: Scale = ...,
     backend: Literal["jax"],
     initial: Any = ...,
+    vectorised: Literal[False] = ...,
 ) -> JaxFunctionModel: ...
 def from_functions(
     log_prior: LogPrior,
@@ -124,6 +196,7 @@ def from_functions(
     scale: Scale = "natural",
     backend: Literal["numpy", "jax"] = "numpy",
     initial: Any = None,
+    vectorised: bool = False,
 ) -> FunctionModel | JaxFunctionModel:
     """A model from two plain functions.
 
@@ -148,12 +221,23 @@ def from_functions(
     initial
         Where the search for the mode starts, in the form that the functions take. The default is
         x = 0: 1 for a positive parameter, 1/2 in (0, 1), equal shares, no correlation.
+    vectorised
+        True if both numpy functions take many points at once, which is faster. Every parameter
+        then has a leading axis of points: shape (n, 3) for `Real(3)`, (n,) for `Positive()`. Both
+        functions return one number for each point, shape (n,): `-0.5 * (p["beta"] ** 2).sum(-1)`,
+        or `np.zeros(len(p["beta"]))` for a flat prior. `initial` has no such axis. JAX functions
+        stay functions of one point; JAX itself makes them functions of many.
     """
     scales, backends = ("natural", "unconstrained"), ("numpy", "jax")
     require(scale in scales, f"scale must be 'natural' or 'unconstrained', not {scale!r}.")
     require(backend in backends, f"backend must be 'numpy' or 'jax', not {backend!r}.")
     for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
         require(callable(function), f"{name} must be a function, not {function!r}.")
+    if vectorised:
+        message = "vectorised is for numpy functions. Give JAX functions of one point, without it."
+        require(backend == "numpy", message)
+        many = VectorisedFunctions(log_prior, log_likelihood, declared(parameters), scale)
+        return FunctionModel(many, _start(many, initial))
     functions = Functions(log_prior, log_likelihood, declared(parameters), scale)
     start = _start(functions, initial)
     if backend == "numpy":
@@ -163,7 +247,7 @@ def from_functions(
     )
 
 
-def _start(functions: Functions, initial: Any) -> tuple[float, ...]:
+def _start(functions: Functions | VectorisedFunctions, initial: Any) -> tuple[float, ...]:
     parameters = functions.parameters
     if initial is None:
         return (0.0,) * parameters.dim

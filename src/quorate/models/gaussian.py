@@ -84,6 +84,24 @@ class GaussianSubposteriors:
         pulls = -np.einsum("sij,sj->si", self._precisions[which], gaps)
         return float(np.sum(pulls * gaps) / 2), np.asarray(pulls.sum(axis=0))
 
+    def log_prior_many(self, points: Array) -> Array:
+        return np.zeros(len(points))
+
+    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
+        return self.log_likelihood_and_gradient_many(points, shard)[0]
+
+    def log_prior_and_gradient_many(self, points: Array) -> tuple[Array, Array]:
+        return np.zeros(len(points)), np.zeros((len(points), self.dim))
+
+    def log_likelihood_and_gradient_many(self, points: Array, shard: Shard) -> tuple[Array, Array]:
+        values, gradients = self.log_prior_and_gradient_many(points)
+        for which in shard[ROWS]:
+            gaps = points - self.means[which]
+            pulls = -gaps @ self._precisions[which].T
+            values += np.einsum("ni,ni->n", pulls, gaps) / 2
+            gradients += pulls
+        return values, gradients
+
     def constrain(self, draws: Array) -> dict[str, Array]:
         return {"theta": draws}
 

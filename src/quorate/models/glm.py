@@ -11,6 +11,7 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Linear, Logistic, NegativeBinomial, Poisson, Value
+from quorate.models.many_points import Values
 from quorate.models.memo import PerShard
 from quorate.models.priors import Prior, parse
 from quorate.models.protocol import Shard
@@ -62,6 +63,32 @@ class GeneralisedLinearModel:
         number = settled("log_likelihood", value.log_likelihood, x, self.names)
         return number, settled_gradient("log_likelihood", number, gradient, x, self.names)
 
+    def log_prior_many(self, points: Array) -> Array:
+        return self.log_prior_and_gradient_many(points)[0]
+
+    def log_prior_and_gradient_many(self, points: Array) -> tuple[Array, Array]:
+        totals, gradients = np.zeros(len(points)), np.zeros((len(points), self.dim))
+        with np.errstate(all="ignore"):
+            for prior, where in self._groups:
+                density, gradients[:, where] = prior.log_density(points[:, where])
+                totals += density.sum(axis=1)
+            if self.scale_prior is not None:
+                scales = np.exp(points[:, -1])
+                density, derivative = self.scale_prior.log_density(scales)
+                totals += density + points[:, -1]  # + x: the Jacobian of scale = exp x
+                gradients[:, -1] = derivative * scales + 1
+        return totals, gradients
+
+    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
+        return self._evaluate_many(points, shard, gradient=False).log_likelihoods
+
+    def log_likelihood_and_gradient_many(self, points: Array, shard: Shard) -> tuple[Array, Array]:
+        values = self._evaluate_many(points, shard, gradient=True)
+        assert values.coefficients is not None
+        if values.log_scales is None:
+            return values.log_likelihoods, values.coefficients
+        return values.log_likelihoods, np.column_stack([values.coefficients, values.log_scales])
+
     def constrain(self, draws: Array) -> dict[str, Array]:
         named = {name: draws[..., i] for i, name in enumerate(self.columns)}
         if self.family.scale_name is not None:
@@ -74,6 +101,12 @@ class GeneralisedLinearModel:
         # Far from the data exp overflows to inf and the log-likelihood is -inf, as it should be.
         with np.errstate(over="ignore", invalid="ignore"):
             return self.family.evaluate(self._kept(shard), beta, log_scale, gradient)
+
+    def _evaluate_many(self, points: Array, shard: Shard, *, gradient: bool) -> Values:
+        betas = points[:, : len(self.columns)]
+        log_scales = np.zeros(len(points)) if self.scale_prior is None else points[:, -1]
+        with np.errstate(all="ignore"):  # a few points may be far out
+            return self.family.evaluate_many(self._kept(shard), betas, log_scales, gradient)
 
     def _prior(self, x: Array) -> tuple[float, Array]:
         total, gradient = 0.0, np.zeros(self.dim)

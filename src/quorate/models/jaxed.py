@@ -4,9 +4,12 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.models.checks import settled, settled_gradient
+from quorate.models.jaxed_many import ManyPoints, rows_in
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
 
@@ -38,6 +41,22 @@ class Compiled:
         """The log-likelihood of a shard and its gradient."""
         return self._jitted[3](x, self._on_device(shard))
 
+    def prior_many(self, points: Array) -> Any:
+        """The log prior of each point."""
+        return self._many[0](points)
+
+    def prior_and_gradient_many(self, points: Array) -> Any:
+        """The log prior of each point and its gradient."""
+        return self._many[1](points)
+
+    def likelihood_many(self, points: Array, shard: Shard) -> Any:
+        """The log-likelihood of a shard at each point."""
+        return self._many[2](points, self._on_device(shard), rows_in(shard))
+
+    def likelihood_and_gradient_many(self, points: Array, shard: Shard) -> Any:
+        """The log-likelihood of a shard at each point and its gradient."""
+        return self._many[3](points, self._on_device(shard), rows_in(shard))
+
     def traced_prior(self, x: Any) -> Any:
         """The log prior of a JAX array, for the caller to compile."""
         return self._functions[0](x, xp=jax_in_float64().numpy)
@@ -53,6 +72,19 @@ class Compiled:
         return tuple(
             jax.jit(function)
             for plain in (prior, likelihood)
+            for function in (plain, jax.value_and_grad(plain))
+        )
+
+    @cached_property
+    def _many(self) -> tuple[ManyPoints, ...]:
+        jax = jax_in_float64()
+
+        def prior(x: Any, rows: Any) -> Any:
+            return self.traced_prior(x)
+
+        return tuple(
+            ManyPoints(function)
+            for plain in (prior, self.traced_likelihood)
             for function in (plain, jax.value_and_grad(plain))
         )
 
@@ -87,6 +119,20 @@ class CompiledDensities:
         value, gradient = self.compiled.likelihood_and_gradient(x, shard)
         number = settled("log_likelihood", value, x, self.names)
         return number, settled_gradient("log_likelihood", number, gradient, x, self.names)
+
+    def log_prior_many(self, points: Array) -> Array:
+        return np.asarray(self.compiled.prior_many(points))
+
+    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
+        return np.asarray(self.compiled.likelihood_many(points, shard))
+
+    def log_prior_and_gradient_many(self, points: Array) -> tuple[Array, Array]:
+        values, gradients = self.compiled.prior_and_gradient_many(points)
+        return values, gradients
+
+    def log_likelihood_and_gradient_many(self, points: Array, shard: Shard) -> tuple[Array, Array]:
+        values, gradients = self.compiled.likelihood_and_gradient_many(points, shard)
+        return values, gradients
 
 
 def _to_device(shard: Shard) -> dict[str, Any]:

@@ -54,6 +54,16 @@ class Parameters:
         values = {path: support.constrain(part, xp) for path, support, part in self._parts(x)}
         return values[()] if () in values else _nested(values)
 
+    def constrained_one_by_one(self, points: Array) -> Iterator[Any]:
+        """`constrain` of each of `points` (n, d). All are mapped at once, which is far cheaper."""
+        values = {path: support.constrain(part) for path, support, part in self._parts(points)}
+        for i in range(len(points)):
+            if self._flat_names:
+                yield dict(zip(self._flat_names, [v[i, ...] for v in values.values()], strict=True))
+            else:
+                here = {path: value[i, ...] for path, value in values.items()}
+                yield here[()] if () in here else _nested(here)
+
     def unconstrain(self, values: Any) -> Array:
         """The inverse of `constrain`, for one point."""
         parts = [
@@ -77,6 +87,12 @@ class Parameters:
     def _parts(self, x: AnyArray) -> Iterator[tuple[Path, Support, AnyArray]]:
         for path, support, where in self._places:
             yield path, support, x[..., where]
+
+    @cached_property
+    def _flat_names(self) -> tuple[str, ...]:
+        """Names of the parameters of a dictionary that is not nested; empty for other forms."""
+        flat = all(len(path) == 1 for path, _ in self.supports)
+        return tuple(path[0] for path, _ in self.supports) if flat else ()
 
     @cached_property
     def _places(self) -> tuple[tuple[Path, Support, slice], ...]:

@@ -44,6 +44,30 @@ class DifferentiableModel(Model, Protocol):
         """The log-likelihood and its gradient, shape (dim,)."""
 
 
+class BatchedModel(Model, Protocol):
+    """A model that is evaluated at many points at once: `points` is (n, dim).
+
+    Values may be NaN or infinite at some points, where the one-point functions would raise. An
+    error that is raised is one of all points together.
+    """
+
+    def log_prior_many(self, points: Array) -> Array:
+        """`log_prior` of each point, shape (n,)."""
+
+    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
+        """`log_likelihood` of each point, shape (n,)."""
+
+
+class BatchedDifferentiableModel(DifferentiableModel, Protocol):
+    """A model whose gradients, too, are evaluated at many points at once."""
+
+    def log_prior_and_gradient_many(self, points: Array) -> tuple[Array, Array]:
+        """Log priors, shape (n,), and their gradients, shape (n, dim)."""
+
+    def log_likelihood_and_gradient_many(self, points: Array, shard: Shard) -> tuple[Array, Array]:
+        """Log-likelihoods, shape (n,), and their gradients, shape (n, dim)."""
+
+
 class TraceableModel(Model, Protocol):
     """A model whose log densities JAX can trace, compile and differentiate."""
 

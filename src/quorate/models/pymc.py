@@ -73,6 +73,29 @@ class PymcModel:
         return call("log_likelihood", lambda x, rows: function(x, *rows.values()), x, arrays)
 
 
+@dataclass(frozen=True)
+class JaxPymcModel(PymcModel):
+    """A PyMC model in mode JAX, which is evaluated at many points at once."""
+
+    def log_prior_many(self, points: Array) -> Array:
+        return self.graph.many("prior_alone", points)[0]
+
+    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
+        return self._many("likelihood_alone", points, shard)[0]
+
+    def log_prior_and_gradient_many(self, points: Array) -> tuple[Array, Array]:
+        values, gradients = self.graph.many("prior", points)
+        return values, gradients
+
+    def log_likelihood_and_gradient_many(self, points: Array, shard: Shard) -> tuple[Array, Array]:
+        values, gradients = self._many("likelihood", points, shard)
+        return values, gradients
+
+    def _many(self, name: str, points: Array, shard: Shard) -> list[Array]:
+        outputs: list[Array] = call("log_likelihood", self.graph.many, name, points, shard)
+        return outputs
+
+
 def from_pymc(
     model: Any,
     split: Mapping[str, int],
@@ -96,6 +119,7 @@ def from_pymc(
         The unconstrained point where the search for the mode starts; PyMC's own by default.
     mode
         PyTensor's compilation mode: its default, or `JAX` or `NUMBA`, which have their own BLAS.
+        In mode `JAX` the model is evaluated at many points at once.
 
     Raises
     ------
@@ -122,7 +146,8 @@ def from_pymc(
     dim = len(labels)
     require(dim > 0, "The model has no latent variables, so there is nothing to draw.")
     require(x.shape == (dim,), f"initial must hold {dim} numbers, not {initial!r}.")
-    built = PymcModel(graph, labels, tuple(map(float, x)))
+    kind = JaxPymcModel if mode == "JAX" else PymcModel
+    built = kind(graph, labels, tuple(map(float, x)))
     _require_fewer_rows_work(built)
     require_factors(built.log_likelihood, list(probes(built.dim)), few_rows(built.rows()))
     return built

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from quorate._extras import load
+from quorate._types import Array
+from quorate.models.jaxed_many import ManyPoints, rows_in
+from quorate.models.protocol import Shard
 from quorate.models.splitting import Split
 
 
@@ -70,6 +73,21 @@ class Graph:
         ]
         names = tuple(str(variable.name) for variable in variables)
         return names, self._compile(variables)
+
+    def many(self, name: str, points: Array, shard: Shard | None = None) -> list[Array]:
+        """Outputs of the function `name` at `points` (n, d), for graphs in mode JAX."""
+        compiled = getattr(self, name)
+        arrays = [] if shard is None else list(self.split.restored(shard).values())
+        shared = [cell.value for cell in compiled.input_storage[1 + len(arrays) :]]
+        n_rows = 1 if shard is None else rows_in(shard)
+        if name not in self._many:
+            jitted = compiled.vm.jit_fn  # of x, rows, and arrays that are not cut
+            self._many[name] = ManyPoints(lambda x, inputs: jitted(x, *inputs))
+        return list(self._many[name](points, [*arrays, *shared], n_rows))
+
+    @cached_property
+    def _many(self) -> dict[str, ManyPoints]:
+        return {}
 
     @property
     def log_prior(self) -> Any:
@@ -140,6 +158,7 @@ class Graph:
 
     def __getstate__(self) -> dict[str, Any]:
         compiled = {"_fresh", "prior", "prior_alone", "likelihood", "likelihood_alone", "natural"}
+        compiled.add("_many")
         return {name: value for name, value in vars(self).items() if name not in compiled}
 
 
