@@ -73,7 +73,8 @@ def task_of(frame: Frame) -> Work:
     """The task that `task_frame` made a frame of."""
     fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
     if frame.kind == "evaluate":
-        return Evaluate(**fields, **frame.arrays)
+        points, coefficients = frame.arrays["points"], frame.arrays.get("coefficients")
+        return Evaluate(**fields, points=points, coefficients=coefficients)
     if frame.kind == "survey":
         return Survey(**fields)
     return Task(**{**fields, "start": frame.arrays or None})
@@ -110,7 +111,7 @@ def answer_of(frame: Frame) -> Answer:
 
 
 def _evaluate_fields(task: Evaluate) -> dict[str, Any]:
-    names = ("worker", "shards", "lane", "index", "first_point", "with_gradient")
+    names = ("worker", "shards", "lane", "question", "first_point", "with_gradient")
     return {name: getattr(task, name) for name in names}
 
 

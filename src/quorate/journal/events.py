@@ -138,7 +138,7 @@ class PartAnswered:
     began: float  # when it was asked
     shards: tuple[int, ...]
     lane: int
-    index: int
+    question: int
     n_points: int
     n_floats: int
 
@@ -180,7 +180,8 @@ _CLASSES: dict[str, type[Event]] = {
 
 
 _NUMBERS = (
-    "worker", "attempt", "chain", "first_draw", "n_draws", "lane", "index", "n_points", "n_floats",
+    "worker", "attempt", "chain", "first_draw", "n_draws",
+    "lane", "question", "n_points", "n_floats",
 )  # fmt: skip
 
 

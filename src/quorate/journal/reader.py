@@ -174,10 +174,10 @@ class JournalReader:
                 return None
             self.chains[record.key] = Reached(record.next_draw, state)
         if isinstance(record, PassRecord) and record.lane >= 0:
-            if record.index != self._n_questions.get(record.lane, 0):
+            if record.number != self._n_questions.get(record.lane, 0):
                 self.dropped[row.id] = "it comes after a gap in its lane"
                 return None
-            self._n_questions[record.lane] = record.index + 1
+            self._n_questions[record.lane] = record.number + 1
         return record
 
     def _warn(self) -> None:

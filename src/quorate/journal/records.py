@@ -73,7 +73,7 @@ class PassRecord(NamedTuple):
 
     time: float
     lane: int  # -1 for what was found of a shard
-    index: int  # of the question, or the shard
+    number: int  # of the question, or the shard
     arrays: Mapping[str, AnyArray]
 
 
@@ -148,8 +148,14 @@ def record_row(table: str, number: int, record: Record, state: Mapping[str, int]
         }
         return write_row(table, number, fields, [payload, *extras.values()])
     if isinstance(record, PassRecord):
-        time, lane, index, arrays = record
-        fields = {"kind": "pass", "time": time, "lane": lane, "index": index, "names": list(arrays)}
+        time, lane, asked, arrays = record
+        fields = {
+            "kind": "pass",
+            "time": time,
+            "lane": lane,
+            "number": asked,
+            "names": list(arrays),
+        }
         return write_row(table, number, fields, arrays.values())
     return write_row(table, number, event_fields(record))
 
@@ -171,7 +177,7 @@ def read_record(table: str, row: Row) -> tuple[Record | None, dict[str, int]]:
             require_whole_numbers(*record.shards, record.worker, record.chain, record.next_draw)
             return record, dict(state)
         if kind == "pass":
-            require_whole_numbers(fields["lane"], fields["index"])
+            require_whole_numbers(fields["lane"], fields["number"])
             return PassRecord(**fields, arrays=dict(zip(names, arrays, strict=True))), {}
         return (None if kind == "dropped" else event_of(kind, fields)), {}
     except (ValueError, TypeError, KeyError, IndexError) as error:

@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import gammaln
 
 from quorate._types import Array
-from quorate.errors import ImproperError
+from quorate.errors import BadInputError
 from quorate.numerics.importance import Weighted, student_points
 from quorate.numerics.streams import Purpose, Streams
 from quorate.passes.centring import Centring, n_points, recentred, spread
@@ -32,10 +32,10 @@ _SETTLING = ((0.3, 2), (0.05, 8), (0.0, 32))  # steps to drop, by the share of e
 
 
 class Pass(NamedTuple):
-    """Points at which the log posterior is asked for: the `index`-th question of a lane."""
+    """Points at which the log posterior is asked for: question `number` of a lane."""
 
     lane: int
-    index: int
+    number: int
     phase: Phase
     points: Array
     with_gradient: bool
@@ -148,7 +148,7 @@ class Inquiry:
         base = self.fit.base
         ratios = values - log_base(self._z)
         if not np.isfinite(ratios).any():
-            raise ImproperError(
+            raise BadInputError(
                 "The posterior has no density at any of the points where it was looked for. "
                 "Check the model, and give it a start where the density is not 0."
             )
@@ -235,8 +235,9 @@ def product_of(fits: Sequence[tuple[Array, Array]], n_shards: int) -> Base:
         precision = half.T @ half
         total += precision
         pulls += precision @ mode
+    mean = np.asarray(np.linalg.solve(total, pulls))
     cov = np.linalg.inv(total) * (len(fits) / n_shards)
-    return Base.around(LaplaceFit(np.linalg.solve(total, pulls), np.linalg.cholesky(cov)))
+    return Base.around(LaplaceFit(mean, np.linalg.cholesky(cov)))
 
 
 def _evidence(ratios: Array, base: Base) -> Evidence:

@@ -45,14 +45,14 @@ class Survey(NamedTuple):
 class Evaluate(NamedTuple):
     """Worker `worker` evaluates the sum of the log densities of `shards` at points, and sends it.
 
-    `points` are (n_points, d); they are points `first_point`, … of question `index` of a lane. With
+    `points` are (n_points, d); they are points `first_point`, … of a question of a lane. With
     `coefficients`, one for each shard, the sum is weighted by them: a coded sum.
     """
 
     worker: int
     shards: tuple[int, ...]
     lane: int
-    index: int
+    question: int
     first_point: int
     points: Array
     with_gradient: bool = False

@@ -6,11 +6,9 @@ that is late is asked for again of another worker, if one is free that can give 
 answered when the sum is known at all its points; the inquirer then asks the next.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
-from statistics import median
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -30,15 +28,13 @@ from quorate.protocol.messages import (
     Surveyed,
     Values,
 )
+from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
 from quorate.protocol.sums import NO_DENSITY, Part, Sums, on_grid
 
 BLOCK = 64  # points that a worker is asked for at a time
 SURVEYS = -1  # in place of a lane
-_LATE = 2.0  # times the usual time after which a part is asked of another worker
-_RECENT = 64  # times from which the usual one is known
 _SAME = 1e-6  # relative difference of two answers that rounding may explain
-Key = tuple[int, int, int, int]  # lane, question, first point, part; or SURVEYS, shard, 0, 0
 
 
 class Inquirer(Protocol):
@@ -63,52 +59,8 @@ class Answered(NamedTuple):
     """A question that is answered, for the journal; or a shard that is surveyed."""
 
     lane: int  # SURVEYS for a survey
-    index: int  # of the question, or the shard
+    number: int  # of the question, or the shard
     arrays: Arrays
-
-
-class Requests:
-    """Who was asked for what, and when. Knows how long an answer takes as a rule."""
-
-    def __init__(self) -> None:
-        self._asked: dict[Key, dict[int, float]] = {}
-        self._times: deque[float] = deque(maxlen=_RECENT)
-
-    def choose(self, worker: int, keys: Iterable[Key], now: float) -> Key | None:
-        """The first that nobody works on; else of those that are late, one with few at work."""
-        late: list[tuple[int, float, Key]] = []
-        for key in keys:
-            asked = self._asked.get(key)
-            if not asked:
-                self._asked[key] = {worker: now}
-                return key
-            since = max(asked.values())
-            if worker not in asked and self._is_late(since, now):
-                late.append((len(asked), since, key))
-        if not late:
-            return None
-        chosen = min(late)[2]
-        self._asked[chosen][worker] = now
-        return chosen
-
-    def answered(self, worker: int, key: Key, now: float) -> None:
-        """Note that `worker` has answered."""
-        since = self._asked.get(key, {}).pop(worker, None)
-        if since is not None:
-            self._times.append(now - since)
-
-    def take_back(self, worker: int) -> None:
-        """Forget what `worker` was asked for."""
-        for asked in self._asked.values():
-            asked.pop(worker, None)
-
-    def forget(self, keys: Iterable[Key]) -> None:
-        """Forget what is no longer wanted."""
-        for key in keys:
-            self._asked.pop(key, None)
-
-    def _is_late(self, since: float, now: float) -> bool:
-        return bool(self._times) and now - since > _LATE * median(self._times)
 
 
 @dataclass(eq=False)
@@ -168,14 +120,21 @@ class PassSchedule:
         key = self._requests.choose(worker, self._lacking(worker), self.now)
         if key is None:
             return None
-        lane, index, first, number = key
+        lane, question, first, wanted = key
         if lane == SURVEYS:
-            return Survey(worker, (index,))
+            return Survey(worker, (question,))
         asked = self.inquirer.open[lane]
-        part = next(part for part in self.sums.parts_of(worker) if part.number == number)
+        part = next(part for part in self.sums.parts_of(worker) if part.number == wanted)
         points = asked.points[first : first + BLOCK]
         return Evaluate(
-            worker, part.shards, lane, index, first, points, asked.with_gradient, part.coefficients
+            worker,
+            part.shards,
+            lane,
+            question,
+            first,
+            points,
+            asked.with_gradient,
+            part.coefficients,
         )
 
     def receive(self, answer: Values | Surveyed) -> int:
@@ -224,9 +183,9 @@ class PassSchedule:
 
     def replay(self, answered: Answered) -> int:
         """Take in what an earlier sitting has journaled."""
-        lane, index, arrays = answered
+        lane, number, arrays = answered
         if lane == SURVEYS:
-            self._surveyed(index, arrays)
+            self._surveyed(number, arrays)
         else:
             self._settle(lane, arrays["values"], arrays.get("gradients"))
         self.answered.clear()
@@ -266,18 +225,18 @@ class PassSchedule:
                     yield SURVEYS, shard, 0, 0
             return
         parts = self.sums.parts_of(worker)
-        for lane, asked in sorted(self.inquirer.open.items(), key=lambda item: item[1].index):
+        for lane, asked in sorted(self.inquirer.open.items(), key=lambda item: item[1].number):
             for block in self._blocks[lane]:
                 if not block.is_complete:
                     for part in parts:
                         if part.number not in block.values:
-                            yield lane, asked.index, block.first, part.number
+                            yield lane, asked.number, block.first, part.number
 
     def _take_values(self, answer: Values) -> None:
         task = answer.task
         number = self._part(task).number
         self._requests.answered(
-            task.worker, (task.lane, task.index, task.first_point, number), self.now
+            task.worker, (task.lane, task.question, task.first_point, number), self.now
         )
         block = self._block(task)
         if block is None or block.is_complete:
@@ -300,7 +259,7 @@ class PassSchedule:
     def _block(self, task: Evaluate) -> _Block | None:
         """The block that a task is about, if its question is still open."""
         asked = self.inquirer.open.get(task.lane)
-        if asked is None or asked.index != task.index:
+        if asked is None or asked.number != task.question:
             return None
         return self._blocks[task.lane][task.first_point // BLOCK]
 
@@ -325,9 +284,9 @@ class PassSchedule:
         """Tell the inquirer the answer, and open its next questions."""
         asked = self.inquirer.open[lane]
         arrays = {"values": values} | ({} if gradients is None else {"gradients": gradients})
-        self.answered.append(Answered(lane, asked.index, arrays))
+        self.answered.append(Answered(lane, asked.number, arrays))
         self._requests.forget(
-            (lane, asked.index, block.first, number)
+            (lane, asked.number, block.first, number)
             for block in self._blocks.pop(lane)
             for number in block.values
         )

@@ -146,10 +146,11 @@ class Result:
     def posterior(self) -> "xr.DataTree":
         """The draws in ArviZ's form, in groups.
 
-        `posterior`: global draws, one chain of them if they are merged. `sample_stats`: when each of them was complete, in
-        seconds. `shard_posterior`: draws of the shards, padded with NaN where a shard has fewer
-        than another; not for coded runs. `run`: when blocks arrived, from which worker, with how
-        many draws, and how many draws there are of each shard.
+        `posterior`: global draws, in one chain if they are merged. `sample_stats`: when each of
+        them was complete, in seconds. `shard_posterior`: draws of the shards, padded with NaN where
+        a shard has fewer than another; not for coded and exact runs. `run`: when blocks arrived,
+        from which worker, with how many draws or points, and how many draws there are of each
+        shard.
         """
         import xarray as xr
 
@@ -209,9 +210,8 @@ class Result:
         known. A coordinate has the ESS that `quorate.run.view.View.ess` tells.
         """
         if self.n_chains > 1:
-            return ess_of_chains(values, self.n_chains), nested_rhat(
-                in_chains(values, self.n_chains)
-            )
+            chains = in_chains(values, self.n_chains)
+            return ess_of_chains(values, self.n_chains), nested_rhat(chains)
         shard_draws = () if self.weights is None else self.shard_draws
         n_fewest = min(map(len, (self.unconstrained, *shard_draws)))
         if n_fewest <= fewest_draws(self.unconstrained.shape[1]):

@@ -71,8 +71,8 @@ class ExactRun(Run):
 
     def _part(self, now: float, answer: Values | Surveyed) -> PartAnswered:
         worker, shards = answer.task[:2]
-        lane, index = (
-            (answer.task.lane, answer.task.index)
+        lane, question = (
+            (answer.task.lane, answer.task.question)
             if isinstance(answer, Values)
             else (SURVEYS, shards[0])
         )
@@ -83,7 +83,7 @@ class ExactRun(Run):
             self._asked_at.get(worker, now),
             shards,
             lane,
-            index,
+            question,
             answer.size,
             answer.n_floats,
         )

@@ -24,6 +24,8 @@ from quorate.journal import (
     Excluded,
     Finished,
     JournalReader,
+    PartAnswered,
+    PassRecord,
     PriorRestored,
     Resumed,
     RunEvent,
@@ -31,6 +33,9 @@ from quorate.journal import (
     TaskGiven,
     WorkerEvent,
 )
+from quorate.protocol.exact import ExactScheme
+from quorate.protocol.passes import Answered
+from quorate.protocol.scheme import Scheme
 from quorate.run.blocks import Blocks
 from quorate.run.settings import Settings
 from quorate.run.view import View
@@ -85,7 +90,7 @@ class History:
             self.configuration = self._reader.configuration()
             self.settings = Settings.from_json(self.configuration.get("settings"))
             self.dim = int(self.configuration["dim"])
-            self.scheme = self.settings.make_scheme(self.dim)
+            self.scheme, self._exact = self._make_scheme()
         except BaseException:
             self._reader.close()
             raise
@@ -105,11 +110,23 @@ class History:
     def __exit__(self, *_: object) -> None:
         self._reader.close()
 
+    def _make_scheme(self) -> tuple[Scheme, ExactScheme | None]:
+        """The scheme; once more as what it is, if the run is exact."""
+        if self.settings.method == "merge":
+            return self.settings.make_scheme(self.dim), None
+        start = np.array(self.configuration["start"], dtype=np.float64)
+        has_gradient = bool(self.configuration["has_gradient"])
+        exact = self.settings.make_exact_scheme(start, has_gradient=has_gradient)
+        return exact, exact
+
     def read(self) -> None:
         """Take in what is new."""
         for record in self._reader.records():
             if isinstance(record, BlockRecord):
                 self._take_block(record)
+            elif isinstance(record, PassRecord):
+                assert self._exact is not None
+                self._exact.replay(Answered(*record[1:]))
             else:
                 self._take_event(record)
             if not isinstance(record, Checked | PriorRestored):  # they come after the draws
@@ -140,7 +157,7 @@ class History:
     @property
     def sends_draws(self) -> bool:
         """Whether blocks hold draws of single shards, and not sums of them, as coded ones do."""
-        return not self._rows or bool(self.scheme.received.shard_draws())
+        return self._exact is None and (not self._rows or bool(self.scheme.received.shard_draws()))
 
     @property
     def excluded(self) -> tuple[int, ...]:
@@ -183,6 +200,16 @@ class History:
             return self.view.global_draws()
         except SingularCovarianceError:
             return np.empty((0, self.dim))
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over the posterior so far; 0 for a merge."""
+        return 0 if self._exact is None else self._exact.inquiry.n_passes
+
+    @property
+    def phase(self) -> str:
+        """What goes on: start, fit, weigh, draw or done; an empty string for a merge."""
+        return "" if self._exact is None else self._exact.inquiry.phase
 
     def gone(self) -> dict[int, float]:
         """Workers that were lost in this sitting and sent nothing since, and when that was."""
@@ -232,7 +259,30 @@ class History:
         self._reached[record.key] = record.next_draw
         self._gone.pop(worker, None)
 
+    def _take_part(self, part: PartAnswered) -> None:
+        """An answer of a worker in an exact run counts as a block of points."""
+        self._rows.append(
+            _Row(
+                begin=max(self._last_ends.get(part.worker, 0.0), part.began),
+                end=part.time,
+                worker=part.worker,
+                attempt=part.attempt,
+                cell=self._cells.setdefault(part.shards, len(self._cells)),
+                first_draw=part.question,
+                n_draws=part.n_points,
+                n_shards=len(part.shards),
+                n_bytes=8 * part.n_floats,
+                n_floats=part.n_floats,
+                n_global=self.n_global,
+            )
+        )
+        self._last_ends[part.worker] = part.time
+        self._gone.pop(part.worker, None)
+
     def _take_event(self, event: Event) -> None:
+        if isinstance(event, PartAnswered):
+            self._take_part(event)
+            return
         if isinstance(event, TaskGiven):
             key = ChainKey(event.worker, event.shards, event.chain)
             given = _Given(event.first_draw, event.first_draw + event.n_draws, event.time)
@@ -245,6 +295,8 @@ class History:
             self._gone.clear()
             self._take_back(None)
             self.settings = Settings.from_json(event.settings)
+            if self._exact is not None:
+                self._exact.extend(self.settings.draws)
             self._leave_out(())
         elif isinstance(event, Excluded):
             self._leave_out(event.shards)

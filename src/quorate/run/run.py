@@ -1,6 +1,5 @@
 """One run, from its first task to its result."""
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -13,11 +12,9 @@ from quorate.data.write import ShardSet
 from quorate.engines.drive import Engine, drive
 from quorate.engines.worker import Job
 from quorate.errors import (
-    ExcludedShardsWarning,
     LostShardError,
     SingularCovarianceError,
     WorkerFailedError,
-    named_shards,
 )
 from quorate.journal import (
     BlockRecord,
@@ -41,7 +38,7 @@ from quorate.protocol.supervisor import Supervisor
 from quorate.protocol.timeline import Timeline
 from quorate.results.result import Result
 from quorate.run.check import evaluate, shard_chains
-from quorate.run.prior_of_lost_shards import draws_of_prior
+from quorate.run.prior_of_lost_shards import restore_prior
 from quorate.run.progress import Listener, Progress, WorkerProgress
 from quorate.run.settings import Settings
 from quorate.run.stopping import DONE, INTERRUPTED, WORKERS_LOST, Stopping
@@ -335,26 +332,10 @@ class Run:
     def _restore_prior(self) -> None:
         """Put back the share of the prior of shards that were left out, as one more factor."""
         received = self.scheme.received
-        excluded = received.excluded
-        if not excluded or not received.n_complete:
-            return
-        share = len(excluded) / self.settings.workers
-        n_draws = max(map(len, received.shard_draws()))
-        restored = draws_of_prior(self.model, share, n_draws, self.settings.seed)
-        if restored is not None:
-            received.add_factor(*restored)
-        self._journal.append([PriorRestored(self.seconds, share, restored is not None)])
-        prior = (
-            "Their share of the prior was put back."
-            if restored
-            else "Their share of the prior is lost: it is flat, or cannot be drawn from."
-        )
-        warnings.warn(
-            f"No worker was left that held {named_shards(excluded)}. The draws are of the "
-            f"posterior without their rows. {prior}",
-            ExcludedShardsWarning,
-            stacklevel=4,
-        )
+        if received.excluded and received.n_complete:
+            settings = self.settings
+            share, restored = restore_prior(received, self.model, settings.workers, settings.seed)
+            self._journal.append([PriorRestored(self.seconds, share, restored)])
 
     def _lost_shards(self) -> list[int]:
         """Shards that no living worker holds."""

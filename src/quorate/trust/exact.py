@@ -20,6 +20,7 @@ from quorate.numerics.importance import Weighted
 from quorate.numerics.moments import Moments
 from quorate.trust.importance import smoothed
 from quorate.trust.proposal import Proposal
+from quorate.trust.summaries import summaries
 from quorate.trust.verdict import (
     DO_NOT_TRUST,
     FEWEST,
@@ -33,7 +34,6 @@ from quorate.trust.verdict import (
     badness,
     grade,
     of_moments,
-    summaries,
 )
 
 _R_HATS = (1.05, 1.1)

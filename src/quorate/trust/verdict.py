@@ -23,10 +23,10 @@ from quorate.models.protocol import Model
 from quorate.numerics.ess import mean_ess
 from quorate.numerics.importance import Weighted
 from quorate.numerics.moments import Moments
-from quorate.numerics.names import named_scalars
 from quorate.trust.importance import smoothed
 from quorate.trust.proposal import Proposal
 from quorate.trust.shards import FALSE_ALARMS, ShardChains, ShardFinding, shard_findings
+from quorate.trust.summaries import summaries
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +45,6 @@ _LOSSES = (-0.7, -0.5)  # minus the share of effective points that is left, per 
 _R_HATS = (1.1, 1.2)
 FEWEST = 40.0  # effective points below which nothing can be said
 _ERRORS = 3.0  # standard errors by which an error must exceed its limit
-_QUANTILES = {"3%": 0.03, "50%": 0.5, "97%": 0.97}
 _SHOWN = 3  # parameters that a sentence names
 _AGREE = "the merged draws agree with the posterior density, and the shards with each other"
 _EXCEPTION = "with an exception"
@@ -313,12 +312,14 @@ def _of_shards(findings: Sequence[ShardFinding]) -> Iterator[Reason]:
 
 
 def grade(value: float, limits: tuple[float, float]) -> Word:
+    """The word for a value that should be below both limits."""
     if value < limits[0]:
         return GOOD
     return USABLE if value < limits[1] else DO_NOT_TRUST
 
 
 def badness(word: Word) -> int:
+    """How bad a verdict is, from 0."""
     return (GOOD, USABLE, DO_NOT_TRUST).index(word)
 
 
@@ -330,18 +331,6 @@ def advice_on(word: Word, reasons: Sequence[Reason], agree: str = _AGREE) -> str
         whys = f"{agree}, {_EXCEPTION}: {whys}" if whys else agree
     remedies = "; or ".join(dict.fromkeys(reason.remedy for reason in decisive))
     return f"{whys}. What to do: {remedies}" if remedies else whys
-
-
-def summaries(model: Model, weighted: Weighted) -> dict[str, dict[str, float]]:
-    """Mean, sd and quantiles of every scalar, in constrained coordinates."""
-    return {
-        name: {
-            "mean": float(weighted.mean(values)),
-            "sd": float(weighted.sd(values)),
-            **{label: weighted.quantile(values, share) for label, share in _QUANTILES.items()},
-        }
-        for name, values in named_scalars(model.constrain(weighted.points))
-    }
 
 
 def _finite(value: Any) -> Any:

@@ -1,0 +1,54 @@
+"""Who was asked for which part of a pass, and when: what is late is asked of another worker."""
+
+from collections import deque
+from collections.abc import Iterable
+from statistics import median
+
+_LATE = 2.0  # times the usual time after which a part is asked of another worker
+_RECENT = 64  # times from which the usual one is known
+# Lane, question, first point and part; for surveys -1, shard, 0, 0
+Key = tuple[int, int, int, int]
+
+
+class Requests:
+    """Who was asked for what, and when. Knows how long an answer takes as a rule."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Key, dict[int, float]] = {}
+        self._times: deque[float] = deque(maxlen=_RECENT)
+
+    def choose(self, worker: int, keys: Iterable[Key], now: float) -> Key | None:
+        """The first that nobody works on; else of those that are late, one with few at work."""
+        late: list[tuple[int, float, Key]] = []
+        for key in keys:
+            asked = self._asked.get(key)
+            if not asked:
+                self._asked[key] = {worker: now}
+                return key
+            since = max(asked.values())
+            if worker not in asked and self._is_late(since, now):
+                late.append((len(asked), since, key))
+        if not late:
+            return None
+        chosen = min(late)[2]
+        self._asked[chosen][worker] = now
+        return chosen
+
+    def answered(self, worker: int, key: Key, now: float) -> None:
+        """Note that `worker` has answered."""
+        since = self._asked.get(key, {}).pop(worker, None)
+        if since is not None:
+            self._times.append(now - since)
+
+    def take_back(self, worker: int) -> None:
+        """Forget what `worker` was asked for."""
+        for asked in self._asked.values():
+            asked.pop(worker, None)
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Forget what is no longer wanted."""
+        for key in keys:
+            self._asked.pop(key, None)
+
+    def _is_late(self, since: float, now: float) -> bool:
+        return bool(self._times) and now - since > _LATE * median(self._times)
