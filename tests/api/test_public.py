@@ -67,6 +67,7 @@ def test_import_is_light():
         errors.WorkerFailedError(2, 3, "ValueError", "no", "Traceback"),
         errors.ImproperError("the log density is flat", ["beta[1]"], 7),
         errors.NotANumberError.at_point(float("nan"), [0.5] * 9),
+        errors.WrongShapeError("log_prior returned an array of shape () for 3 points."),
         errors.MissingExtraError("jax", "jax"),
     ],
 )

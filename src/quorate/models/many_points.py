@@ -57,17 +57,19 @@ def logistic(kept: Rows, betas: Array, gradient: bool) -> Values:
     values = np.full(len(betas), kept.constant)
     slopes = np.zeros_like(betas) if gradient else None
     linear_term = np.zeros(betas.shape[1])
-    for part, eta in _chunks(kept.columns, betas):
+    for part, (eta, small, plus) in _chunks(kept.columns, betas, n_arrays=3):
         x, n, y = (array[part] for array in (kept.columns, kept.counts, kept.response))
         linear_term += (y - 0.5 * n) @ x
+        np.abs(eta, out=small)
+        values -= 0.5 * (n @ small)
+        np.exp(np.negative(small, out=small), out=small)
+        np.add(small, 1, out=plus)
         once = bool((n == 1).all())
-        size = np.abs(eta)
-        values -= 0.5 * (size.sum(axis=0) if once else n @ size)
-        small = np.exp(np.negative(size, out=size), out=size)
+        values -= np.log(np.prod(plus, axis=0)) if once else n @ np.log1p(small)
         if slopes is not None:
-            lean = np.copysign((1 - small) / (1 + small), eta)  # 2 expit(eta) - 1
+            lean = np.divide(np.subtract(1, small, out=small), plus, out=small)
+            np.copysign(lean, eta, out=lean)  # 2 expit(eta) - 1
             slopes -= lean.T @ (0.5 * n[:, None] * x)
-        values -= np.log(np.prod(1 + small, axis=0)) if once else n @ np.log1p(small)
     if slopes is not None:
         slopes += linear_term
     return Values(values + betas @ linear_term, slopes)
@@ -78,7 +80,7 @@ def poisson(kept: Rows, betas: Array, gradient: bool) -> Values:
     values = np.full(len(betas), kept.constant)
     slopes = np.zeros_like(betas) if gradient else None
     linear_term = np.zeros(betas.shape[1])
-    for part, eta in _chunks(kept.columns, betas):
+    for part, (eta,) in _chunks(kept.columns, betas):
         x, n, y = (array[part] for array in (kept.columns, kept.counts, kept.response))
         linear_term += y @ x
         mean = np.exp(eta, out=eta)
@@ -101,18 +103,21 @@ def negative_binomial(kept: Rows, betas: Array, log_scales: Array, gradient: boo
     values += kept.constant
     slopes = np.zeros_like(betas) if gradient else None
     linear_term = np.zeros(betas.shape[1])
-    for part, excess in _chunks(kept.columns, betas, log_scales):
+    for part, (excess, small, log_terms, work) in _chunks(kept.columns, betas, n_arrays=4):
         x, n, y = (array[part] for array in (kept.columns, kept.counts, kept.response))
         linear_term += y @ x
-        small = np.exp(-np.abs(excess))
-        log_terms = np.log1p(small)
-        log_terms += np.maximum(excess, 0.0)
-        of_counts, of_rows = y @ log_terms, phi * (n @ log_terms)
-        values -= of_counts + of_rows
+        excess -= log_scales
+        np.abs(excess, out=small)
+        np.exp(np.negative(small, out=small), out=small)
+        np.log1p(small, out=log_terms)
+        log_terms += np.maximum(excess, 0.0, out=work)
+        of_rows = phi * (n @ log_terms)
+        values -= y @ log_terms + of_rows
         if slopes is not None:
-            pulls = np.where(excess >= 0, 1.0, small)  # expit(excess), after the division
-            pulls /= 1 + small
-            pulls *= y[:, None] + n[:, None] * phi
+            np.exp(np.minimum(excess, 0.0, out=excess), out=excess)
+            small += 1
+            pulls = np.divide(excess, small, out=excess)  # expit of the excess
+            pulls *= np.add(np.multiply(n[:, None], phi, out=work), y[:, None], out=work)
             by_scale += pulls.sum(axis=0) - of_rows
             slopes -= pulls.T @ x
     if slopes is None:
@@ -120,20 +125,21 @@ def negative_binomial(kept: Rows, betas: Array, log_scales: Array, gradient: boo
     return Values(values + betas @ linear_term, slopes + linear_term, by_scale)
 
 
-def _chunks(
-    columns: Array, betas: Array, shifts: Array | None = None
-) -> Iterator[tuple[slice, Array]]:
-    """Chunks of rows, each with η (rows, n_points), minus the `shifts` of points."""
+def _chunks(columns: Array, betas: Array, n_arrays: int = 1) -> Iterator[tuple[slice, list[Array]]]:
+    """Chunks of rows with arrays of shape (rows, n_points): η, and others to work in.
+
+    All chunks share these arrays: fresh memory for every temporary would take longer than the
+    arithmetic.
+    """
     turned = np.ascontiguousarray(betas.T)
     at_once = _rows_at_once(len(betas))
-    space = np.empty((at_once, len(betas)))
+    space = np.empty((n_arrays, at_once, len(betas)))
     for start in range(0, len(columns), at_once):
         part = slice(start, start + at_once)
         rows = columns[part]
-        eta = np.matmul(rows, turned, out=space[: len(rows)])
-        if shifts is not None:
-            eta -= shifts
-        yield part, eta
+        arrays = [array[: len(rows)] for array in space]
+        np.matmul(rows, turned, out=arrays[0])
+        yield part, arrays
 
 
 def _rows_at_once(n_points: int) -> int:
