@@ -70,7 +70,7 @@ class FakeWorkers:
                 assert command.worker in self.joined
                 self.take(command)
             elif isinstance(command, Keep):
-                self.keep(command.block)
+                self.keep(command.answer)
             elif isinstance(command, Release):
                 assert self.stopped is None
                 assert command.n_global > self.released

@@ -251,7 +251,7 @@ def test_a_first_block_may_take_long_but_not_for_ever():
 def test_a_replay_counts_and_asks_for_nothing():
     before = supervised(make.cmc(2, 1.0), n_draws=10)
     kept = [
-        command.block
+        command.answer
         for k in range(2)
         for task in only(Task, before.handle(WorkerJoined(k), 0.0))
         for draw in range(3)

@@ -35,7 +35,7 @@ from quorate.protocol.schemes.coded import PRECISIONS
 from quorate.results.result import Result, load_story, load_summary
 from quorate.run.history import History
 from quorate.run.progress import Listener, json_lines
-from quorate.run.settings import Settings
+from quorate.run.settings import METHODS, Settings
 from quorate.run.stopping import DONE, ENOUGH, Until
 from quorate.samplers import SAMPLERS, make_sampler
 from quorate.trust.verdict import GOOD
@@ -50,9 +50,13 @@ _FAMILIES = {
 }
 
 # The settings that are options of the command line; `by`, `until` and `faults` are taken apart.
-_PLAIN = ("workers", "redundancy", "scheme", "draws", "seed", "engine", "sampler", "on_lost_shard")
+_PLAIN = (
+    "method", "workers", "redundancy", "scheme", "draws", "seed", "engine", "sampler",
+    "on_lost_shard",
+)  # fmt: skip
 _OF_ANY_SITTING = ("draws", "seed", "engine", "on_lost_shard")
 _METAVARS = {
+    "method": "|".join(METHODS),
     "workers": "K",
     "redundancy": "R",
     "draws": "L",
