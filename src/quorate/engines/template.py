@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -41,6 +42,7 @@ _WORKER = """
 from quorate.engines.service import main
 main()
 """
+_LATER = ("cloudpickle", "scipy.optimize")  # which quorate imports where it needs them
 _PATIENCE = 5.0  # seconds for the exit code of a process that was killed
 _WORD = 32  # bytes, more than a pid or an exit code takes
 
@@ -185,8 +187,8 @@ def serve(control: int, end_with_parent: Callable[[], None]) -> None:
     end_with_parent
         Called in each worker before anything else.
     """
-    import cloudpickle  # noqa: F401 - all else that workers need came with our own imports
-
+    for module in _LATER:
+        import_module(module)
     _require_safe()
     gc.freeze()  # pages that the collector would write to stay shared
     server = _Server(socket.socket(fileno=control))
