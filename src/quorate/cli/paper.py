@@ -140,6 +140,13 @@ _OF_CODED = ("code", "precision", "checked", "cov_ridge", "precision_ridge")
 
 @click.command("simulate")
 @click.option("--scheme", required=True, metavar="|".join(SCHEMES), help="Scheme to simulate.")
+@click.option(
+    "--method",
+    type=click.Choice(["merge", "exact"]),
+    default="merge",
+    show_default=True,
+    help="Merge draws of shards, or draw by passes over the posterior.",
+)
 @click.option("--workers", type=int, required=True, metavar="K", help="Number of workers.")
 @click.option("--redundancy", type=int, metavar="R", help="Holders of a shard.  [default: 1]")
 @click.option(
@@ -197,6 +204,9 @@ def simulate_command(
         console.print(_described(summary))
 
 
+_WASTED = {"merge": "draws no global draw uses", "exact": "points evaluated for nothing"}
+
+
 def _described(summary: SimulationSummary) -> Table:
     table = Table(
         title=f"{summary.scheme}, {summary.workers} workers, redundancy "
@@ -209,9 +219,11 @@ def _described(summary: SimulationSummary) -> Table:
         "99 % of runs": _time(summary.p99),
         "runs that never finish": f"{summary.share_unfinished:.1%}",
         "error at the end, mean": "–" if summary.error is None else f"{summary.error:.3g}",
-        "draws no global draw uses": f"{summary.wasted_share:.1%}",
+        _WASTED[summary.method]: f"{summary.wasted_share:.1%}",
         "floats sent for a global draw": f"{summary.floats_per_draw:.0f}",
     }
+    if summary.passes is not None:
+        rows["passes over the posterior"] = f"{summary.passes}"
     for name, value in rows.items():
         table.add_row(name, value)
     return table

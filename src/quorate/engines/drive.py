@@ -63,7 +63,9 @@ def drive(
         yield now
         if commands and isinstance(commands[-1], Stop):
             return
-        events = [DeadlinePassed()] if stop_asked(engine.now()) else engine.poll(_LONGEST_WAIT)
+        now = engine.now()
+        wait = min(max(supervisor.coordinator.next_wake(now) - now, 0.0), _LONGEST_WAIT)
+        events = [DeadlinePassed()] if stop_asked(now) else engine.poll(wait)
         commands = _commands(supervisor, [*events, Tick()], engine.now())
 
 

@@ -1,22 +1,32 @@
 """Many runs of a scheme in virtual time: `simulate`."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from quorate._types import Array, Progress
 from quorate.engines import virtual
 from quorate.engines.latency import LatencyModel, parse_latency
+from quorate.engines.virtual_passes import VirtualPasses
+from quorate.engines.worker import Job, Worker
 from quorate.errors import UnreachableError, require
 from quorate.lab.error import relative_error, second_moment
-from quorate.models.gaussian import GaussianSubposteriors, paper_subposteriors
+from quorate.models.gaussian import ROWS, GaussianSubposteriors, paper_subposteriors
+from quorate.models.protocol import Shard
 from quorate.numerics.streams import Streams
+from quorate.passes.inquiry import Inquiry
 from quorate.protocol.allocation import check_sizes
 from quorate.protocol.coordinator import Coordinator
+from quorate.protocol.exact import ExactScheme
+from quorate.protocol.passes import PassCoordinator
 from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
 from quorate.protocol.schemes import COV_RIDGE, as_published
+from quorate.protocol.timeline import Timeline
+from quorate.samplers.ellipse import EllipseSampler
 
 _MOST_BLOCKS = 10**8
+Method = Literal["merge", "exact"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,8 @@ class SimulationSummary:
     `median`, `p90` and `p99` are quantiles of the time to all the draws asked for; a run that never
     finishes counts as infinity. `error` is the mean error of eq. (3) at the end of the runs that
     finish, None if none does. `wasted_share` is the share of the workers' draws that no global draw
-    uses. `floats_per_draw` is what workers send for each global draw that was asked for.
+    uses; for exact runs that of the points that nobody needed. `floats_per_draw` is what workers
+    send for each global draw that was asked for. `passes` is the number of passes of an exact run.
     """
 
     scheme: str
@@ -40,6 +51,8 @@ class SimulationSummary:
     error: float | None
     wasted_share: float
     floats_per_draw: float
+    method: str = "merge"
+    passes: int | None = None
 
     def as_json(self) -> dict[str, object]:
         """The fields, with None for infinity, which JSON does not know."""
@@ -54,6 +67,7 @@ class _Outcome:
     used: int
     lost: frozenset[int]
     n_floats: int
+    n_passes: int | None = None
 
 
 def simulate(
@@ -63,6 +77,7 @@ def simulate(
     draws: int = 100,
     latency: LatencyModel | str = "pareto:0.1,1.2",
     *,
+    method: Method = "merge",
     subposteriors: GaussianSubposteriors | None = None,
     code: str | None = None,
     per_draw: bool = False,
@@ -90,6 +105,9 @@ def simulate(
         Number of global draws to get. Workers are asked for none beyond those.
     latency
         A latency model, or its short form as `quorate.engines.latency.parse_latency` reads it.
+    method
+        `merge` for the paper's merges of draws; `exact` for passes over the posterior, where a
+        computing time is that of a block of points on one shard.
     subposteriors
         What workers draw from, the Gaussians of §VI by default.
     per_draw
@@ -136,14 +154,44 @@ def simulate(
     for realisation in range(realisations):
         streams = Streams(seed, realisation)
         cluster = virtual.Cluster(model, subposteriors, streams, per_draw, copy_cost)
-        outcomes.append(_run(options.start(setup), draws, cluster))
+        run = _run if method == "merge" else _run_exactly
+        outcomes.append(run(options, setup, cluster))
         progress(realisation + 1, realisations)
     return _summary(options, workers, draws, outcomes)
 
 
-def _run(scheme: Scheme, draws: int, cluster: virtual.Cluster) -> _Outcome:
-    coordinator = Coordinator(scheme, draws)
-    timeline = virtual.run(coordinator, cluster)
+def _run(options: SchemeOptions, setup: Setup, cluster: virtual.Cluster) -> _Outcome:
+    scheme = options.start(setup)
+    coordinator = Coordinator(scheme, setup.n_draws)
+    return _outcome(scheme, coordinator, virtual.run(coordinator, cluster), cluster)
+
+
+def _run_exactly(options: SchemeOptions, setup: Setup, cluster: virtual.Cluster) -> _Outcome:
+    model = cluster.subposteriors
+    assert setup.n_draws is not None
+    inquiry = Inquiry(model.initial(), model.names, setup.n_draws, setup.seed, has_gradient=True)
+    scheme = ExactScheme(options.sums(setup.n_workers, setup.seed), inquiry)
+    coordinator = PassCoordinator(scheme, setup.n_draws)
+    job = Job(model, EllipseSampler(), scheme.worker_side, "", setup.n_workers, setup.seed)
+    worker = Worker(job, {}, _RowsOfGaussians())
+    timeline = VirtualPasses(coordinator, worker, cluster.latency, cluster.streams).run()
+    outcome = _outcome(scheme, coordinator, timeline, cluster)
+    return replace(outcome, n_passes=inquiry.n_passes)
+
+
+class _RowsOfGaussians:
+    """Shard s is the s-th Gaussian."""
+
+    def shard(self, number: int) -> Shard:
+        return {ROWS: np.array([number])}
+
+
+def _outcome(
+    scheme: Scheme,
+    coordinator: Coordinator[Any],
+    timeline: Timeline,
+    cluster: virtual.Cluster,
+) -> _Outcome:
     counts = scheme.received.draw_counts()
     lost = frozenset(coordinator.lost)
     if not timeline.finished:
@@ -175,6 +223,8 @@ def _summary(
         error=float(np.mean(errors)) if errors else None,
         wasted_share=1 - sum(outcome.used for outcome in outcomes) / max(received, 1),
         floats_per_draw=sum(outcome.n_floats for outcome in outcomes) / (draws * len(outcomes)),
+        method="merge" if outcomes[0].n_passes is None else "exact",
+        passes=max((outcome.n_passes or 0 for outcome in outcomes), default=0) or None,
     )
 
 

@@ -5,6 +5,7 @@ coordinator runs in virtual time, on processes and on a cluster. Where workers a
 `supervisor` stands before it and decides about workers that die, hang or lie.
 """
 
+from math import inf
 from typing import Generic, TypeVar
 
 from quorate.errors import require
@@ -65,6 +66,10 @@ class Coordinator(Generic[S]):
         if isinstance(event, WorkerLost):
             return self._lost(event.worker)
         return [Stop(finished=self.n_draws is None)]
+
+    def next_wake(self, now: float) -> float:
+        """When to call `wake`, at the latest."""
+        return inf
 
     def wake(self, now: float) -> list[Command]:
         """Nothing: with time alone no new work comes up."""

@@ -19,7 +19,8 @@ class EnsembleDraws:
 
     excluded: tuple[int, ...] = ()
 
-    def __init__(self, inquiry: Inquiry) -> None:
+    def __init__(self, schedule: PassSchedule, inquiry: Inquiry) -> None:
+        self._schedule = schedule
         self._inquiry = inquiry
 
     @property
@@ -41,8 +42,8 @@ class EnsembleDraws:
         """None: there is no short cut."""
 
     def draw_counts(self) -> DrawCounts:
-        """Draws of shards: none, because shards only evaluate."""
-        return DrawCounts(0, 0)
+        """Points at which single shards were evaluated, because nothing is drawn from them."""
+        return DrawCounts(self._schedule.n_points, self._schedule.n_points_used)
 
     def shard_draws(self) -> list[Array]:
         return []
@@ -63,7 +64,7 @@ class ExactScheme(PassSchedule):
     def __init__(self, sums: Sums, inquiry: Inquiry) -> None:
         super().__init__(sums, inquiry, needs_surveys=True)
         self.inquiry = inquiry
-        self.received = EnsembleDraws(inquiry)
+        self.received = EnsembleDraws(self, inquiry)
 
     def chain_of(self, worker: int, shard: int) -> int:
         return 0

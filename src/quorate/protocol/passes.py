@@ -9,6 +9,7 @@ answered when the sum is known at all its points; the inquirer then asks the nex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
+from math import inf
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -86,6 +87,8 @@ class PassSchedule:
         Questions answered and shards surveyed; whoever journals them empties the list.
     disputes
         Pairs of workers that gave different answers for the same part.
+    n_points, n_points_used
+        Points at which single shards were evaluated, and those whose answer was the first.
 
     Parameters
     ----------
@@ -104,6 +107,7 @@ class PassSchedule:
         self.now = 0.0
         self.answered: list[Answered] = []
         self.disputes: set[tuple[int, int]] = set()
+        self.n_points = self.n_points_used = 0  # answered for single shards
         self.sums = sums
         self._requests = Requests()
         self._surveys: dict[int, Arrays] = {}
@@ -191,6 +195,10 @@ class PassSchedule:
         self.answered.clear()
         return self.inquirer.n_complete
 
+    def next_late(self, now: float) -> float:
+        """When something that was asked for will be late."""
+        return self._requests.next_late(now)
+
     def known(self, lane: int) -> Array:
         """Sums at the first points of the open question of a lane, as far as they are known."""
         return self._total(lane)[0] if lane in self._blocks else np.empty(0)
@@ -237,12 +245,15 @@ class PassSchedule:
         self._requests.answered(
             task.worker, (task.lane, task.question, task.first_point, number), self.now
         )
+        n_points = answer.size * len(task.shards)
+        self.n_points += n_points
         block = self._block(task)
         if block is None or block.is_complete:
             return
         if number in block.values:
             self._compare(block, number, answer)
             return
+        self.n_points_used += n_points
         block.values[number] = answer.values
         block.senders[number] = task.worker
         if answer.gradients is not None:
@@ -317,6 +328,10 @@ class PassCoordinator(Coordinator[PassSchedule]):
         if commands and isinstance(commands[-1], Stop):
             return commands
         return [*commands, *self.wake(now)]
+
+    def next_wake(self, now: float) -> float:
+        """When to wake idle workers, if there are any: something will be late by then."""
+        return self.scheme.next_late(now) if self._idle else inf
 
     def wake(self, now: float) -> list[Command]:
         """Tasks for workers that were idle."""

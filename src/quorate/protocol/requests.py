@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from math import inf
 from statistics import median
 
 _LATE = 2.0  # times the usual time after which a part is asked of another worker
@@ -50,5 +51,14 @@ class Requests:
         for key in keys:
             self._asked.pop(key, None)
 
+    def next_late(self, now: float) -> float:
+        """When the next of them will be late; infinity if that is not known."""
+        moments = (max(since.values()) + self._patience for since in self._asked.values() if since)
+        return min((moment for moment in moments if moment > now), default=inf)
+
+    @property
+    def _patience(self) -> float:
+        return _LATE * median(self._times) if self._times else inf
+
     def _is_late(self, since: float, now: float) -> bool:
-        return bool(self._times) and now - since > _LATE * median(self._times)
+        return now - since >= self._patience

@@ -1,0 +1,123 @@
+"""Exact runs in virtual time: real answers, and times of a latency model.
+
+The coordinator, the scheme and the evaluations are the real ones. A worker takes one computing time
+for each shard of a task. So an exact run in virtual time has the draws of a real one.
+"""
+
+from heapq import heappop, heappush
+from itertools import count
+
+import numpy as np
+
+from quorate.engines.latency import LatencyModel
+from quorate.engines.worker import Worker
+from quorate.numerics.streams import Streams
+from quorate.protocol.messages import (
+    Answer,
+    Command,
+    Evaluate,
+    Release,
+    Stop,
+    Survey,
+    WorkerJoined,
+    WorkerLost,
+)
+from quorate.protocol.passes import PassCoordinator
+from quorate.protocol.timeline import Timeline
+
+_TIMES = 64  # that are made together for each worker
+_Entry = tuple[float, int, Evaluate | Survey | WorkerJoined | WorkerLost | None]
+
+
+class VirtualPasses:
+    """One exact run in virtual time.
+
+    Parameters
+    ----------
+    worker
+        Answers all tasks, as any worker would.
+    latency
+        Times of a task of one shard.
+    """
+
+    def __init__(
+        self, coordinator: PassCoordinator, worker: Worker, latency: LatencyModel, streams: Streams
+    ) -> None:
+        n_workers = coordinator.scheme.allocation.n_workers
+        self._coordinator, self._worker = coordinator, worker
+        self._latency, self._streams = latency, streams
+        self._deaths = latency.death_times(streams, n_workers).tolist()
+        self._times = np.empty((n_workers, 0))
+        self._n_used = [0] * n_workers  # computing times
+        self._numbers = count()
+        self._heap: list[_Entry] = []
+        self._next_wake = np.inf
+        self.timeline = Timeline()
+
+    def run(self, until: float = np.inf) -> Timeline:
+        """Run until the coordinator stops, or until time `until`."""
+        for worker in range(len(self._deaths)):
+            self._push(0.0, WorkerJoined(worker))
+        while self._heap:
+            now, _, event = heappop(self._heap)
+            if now > until:
+                break
+            commands = self._handle(event, now)
+            if commands and isinstance(commands[-1], Stop):
+                self._take(commands, now)
+                self.timeline.finished = commands[-1].finished
+                break
+            self._take(commands, now)
+            self._plan_to_wake(now)
+        return self.timeline
+
+    def _push(
+        self, time: float, event: Evaluate | Survey | WorkerJoined | WorkerLost | None
+    ) -> None:
+        heappush(self._heap, (time, next(self._numbers), event))
+
+    def _handle(
+        self, event: Evaluate | Survey | WorkerJoined | WorkerLost | None, now: float
+    ) -> list[Command]:
+        if event is None:
+            self._next_wake = np.inf
+            return self._coordinator.wake(now)
+        if not isinstance(event, Evaluate | Survey):
+            return self._coordinator.handle(event, now)
+        answer: Answer = next(self._worker.answers(event))
+        self.timeline.block_times.append(now)
+        self.timeline.block_workers.append(event.worker)
+        self.timeline.block_shards.append(event.shards)
+        return self._coordinator.handle(answer, now)
+
+    def _take(self, commands: list[Command], now: float) -> None:
+        for command in commands:
+            if isinstance(command, Evaluate | Survey):
+                self._schedule(command, now)
+            elif isinstance(command, Release):
+                self.timeline.released(now, command.n_global)
+
+    def _schedule(self, task: Evaluate | Survey, now: float) -> None:
+        worker = task.worker
+        end = now + sum(self._time(worker) for _ in task.shards)
+        death = self._deaths[worker]
+        if end <= death:
+            self._push(end, task)
+        else:
+            self._push(max(now, death), WorkerLost(worker))
+
+    def _time(self, worker: int) -> float:
+        used = self._n_used[worker]
+        self._n_used[worker] = used + 1
+        n_known = self._times.shape[1]
+        if used >= n_known:
+            more = self._latency.times(self._streams, len(self._deaths), n_known, _TIMES)
+            self._times = np.concatenate([self._times, more], axis=1)
+        return float(self._times[worker, used])
+
+    def _plan_to_wake(self, now: float) -> None:
+        """Come back when something will be late, if anybody is idle."""
+        wake = self._coordinator.next_wake(now)
+        if wake < self._next_wake:
+            self._next_wake = wake
+            self._push(self._next_wake, None)
