@@ -34,6 +34,16 @@ def log_base(z: Array) -> Array:
     return np.asarray(-(DEGREES + dim) / 2 * np.log1p(np.sum(z * z, axis=-1) / DEGREES))
 
 
+def with_room(array: Array, n: int) -> Array:
+    """`array` (n_chains, m, ...), or one twice as long with the same entries if m is below `n`."""
+    n_chains, m, *rest = array.shape
+    if n <= m:
+        return array
+    longer = np.empty((n_chains, max(n, 2 * m), *rest))
+    longer[:, :m] = array
+    return longer
+
+
 @dataclass(frozen=True, eq=False)
 class _Numbers:
     """The random numbers of a step of some chains."""
@@ -147,8 +157,8 @@ class Ensemble:
         self._angles = np.empty((n_chains, _ANGLES))
         self._n_tries = np.zeros(n_chains, dtype=np.int64)
         self._proposal = np.empty((n_chains, dim))
-        self._kept = np.empty((n_chains, n_draws, dim))
-        self.log_densities = np.empty((n_chains, n_draws))
+        self._kept = np.empty((n_chains, 0, dim))
+        self.log_densities = np.empty((n_chains, 0))
         self.n_evaluations = 0
         self._begin(np.arange(n_chains))
 
@@ -179,8 +189,6 @@ class Ensemble:
         if n_more > 0:
             at_end = np.flatnonzero(self._step >= self._n_steps)
             self._n_steps += n_more
-            self._kept = np.pad(self._kept, ((0, 0), (0, n_more), (0, 0)))
-            self.log_densities = np.pad(self.log_densities, ((0, 0), (0, n_more)))
             self._begin(at_end)
 
     def points(self) -> Array:
@@ -247,6 +255,9 @@ class Ensemble:
         """Keep the draws of chains that have ended a step, and begin their next steps."""
         places = self._step[chains] - self._n_settling
         kept: NDArray[np.bool_] = places >= 0
+        n_needed = int(places.max(initial=-1)) + 1
+        self._kept = with_room(self._kept, n_needed)
+        self.log_densities = with_room(self.log_densities, n_needed)
         self._kept[chains[kept], places[kept]] = self._z[chains[kept]]
         self.log_densities[chains[kept], places[kept]] = self._values[chains[kept]]
         self._step[chains] += 1

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from quorate._types import Array
 from quorate.numerics.streams import Purpose, Streams
+from quorate.passes.ensemble import with_room
 from quorate.samplers.base import Base, snapped
 
 _LENGTH = pi / 2  # of a trajectory: a quarter of a circle, after which a Gaussian has forgotten
@@ -49,8 +50,8 @@ class HmcEnsemble:
         self._values, self._slopes = np.full(n_chains, -np.inf), np.zeros((n_chains, dim))
         self._n_settling, self._n_trajectories = n_settling, n_settling + n_draws
         self._step = dim**-0.25
-        self._kept = np.empty((n_chains, n_draws, dim))
-        self.log_densities = np.empty((n_chains, n_draws))
+        self._kept = np.empty((n_chains, 0, dim))
+        self.log_densities = np.empty((n_chains, 0))
         self.n_evaluations = 0
         self._n_done = -1  # trajectories; the first pass is for the slopes where chains start
         self._at = self._z  # where the chains ask
@@ -84,8 +85,6 @@ class HmcEnsemble:
         if n_more > 0:
             was_done = self.is_done
             self._n_trajectories += n_more
-            self._kept = np.pad(self._kept, ((0, 0), (0, n_more), (0, 0)))
-            self.log_densities = np.pad(self.log_densities, ((0, 0), (0, n_more)))
             if was_done:
                 self._begin()
 
@@ -139,6 +138,8 @@ class HmcEnsemble:
         self._slopes = np.where(accepted[:, None], slopes, self._slopes)
         place = self._n_done - self._n_settling
         if place >= 0:
+            self._kept = with_room(self._kept, place + 1)
+            self.log_densities = with_room(self.log_densities, place + 1)
             self._kept[:, place], self.log_densities[:, place] = self._z, self._values
         else:
             rate = _RATE / (1 + self._n_done) ** 0.5
