@@ -126,6 +126,8 @@ class Ensemble:
         Steps of each chain that are dropped at the beginning.
     n_draws
         Draws of each chain.
+    thin
+        Steps for each draw.
     lane
         Number of this ensemble in the run; ensembles share no random number.
     """
@@ -140,15 +142,17 @@ class Ensemble:
         *,
         n_settling: int,
         n_draws: int,
+        thin: int = 1,
         streams: Streams,
         lane: int,
     ) -> None:
         n_chains, dim = z.shape
+        self._thin = thin
         self._base = base
         self._z = snapped(z)
         self._values = values.copy()
         self._n_settling = n_settling
-        self._n_steps = n_settling + n_draws
+        self._n_steps = n_settling + thin * n_draws
         self._source = _Source(streams, lane, n_chains, dim)
         self._step = np.zeros(n_chains, dtype=np.int64)
         self._other = np.empty((n_chains, dim))
@@ -170,7 +174,7 @@ class Ensemble:
     @property
     def n_complete(self) -> int:
         """Draws that every chain has made."""
-        return max(int(self._step.min()) - self._n_settling, 0)
+        return max(int(self._step.min()) - self._n_settling, 0) // self._thin
 
     @property
     def is_done(self) -> bool:
@@ -185,7 +189,7 @@ class Ensemble:
 
     def extend(self, n_draws: int) -> None:
         """Make so many draws of each chain; fewer than before is no change."""
-        n_more = self._n_settling + n_draws - self._n_steps
+        n_more = self._n_settling + self._thin * n_draws - self._n_steps
         if n_more > 0:
             at_end = np.flatnonzero(self._step >= self._n_steps)
             self._n_steps += n_more
@@ -253,9 +257,10 @@ class Ensemble:
 
     def _finish(self, chains: IntArray) -> None:
         """Keep the draws of chains that have ended a step, and begin their next steps."""
-        places = self._step[chains] - self._n_settling
-        kept: NDArray[np.bool_] = places >= 0
-        n_needed = int(places.max(initial=-1)) + 1
+        n_done = self._step[chains] + 1 - self._n_settling
+        kept: NDArray[np.bool_] = (n_done > 0) & (n_done % self._thin == 0)
+        places = n_done // self._thin - 1
+        n_needed = int(places[kept].max(initial=-1)) + 1
         self._kept = with_room(self._kept, n_needed)
         self.log_densities = with_room(self.log_densities, n_needed)
         self._kept[chains[kept], places[kept]] = self._z[chains[kept]]

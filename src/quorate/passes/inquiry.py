@@ -29,8 +29,9 @@ _LANES = 2  # ensembles
 _MOST_CHAINS = 128
 _SHORTEST = 8  # draws of a chain, if there are enough for that
 _WEIGHED = 512  # points whose weights start the chains and give the evidence
-# Steps to drop, by the effective number of points relative to that of a Gaussian posterior
-_SETTLING = ((0.5, 2), (0.2, 8), (0.0, 32))
+# Slices, by the effective number of points relative to that of a Gaussian posterior: least share,
+# steps to drop, steps for each draw
+_SLICES = ((0.85, 2, 1), (0.5, 8, 2), (0.2, 16, 4), (0.0, 32, 4))
 _HARD = 0.5  # below it, chains with gradients are better than slices
 _TUNING = 24  # trajectories to drop
 
@@ -176,6 +177,7 @@ class Inquiry:
         self.evidence = _evidence(ratios, base)
         starting = Weighted.of(self._z, _cut(ratios))
         share = starting.ess / _ess_of_gaussian(self._z)
+        n_settling, thin = next(steps for least, *steps in _SLICES if share >= least)
         sizes = self._ensemble_sizes()
         starts = np.split(starting.resampled(self._streams, sum(sizes)), np.cumsum(sizes)[:-1])
         n_draws = -(-self.n_draws // sum(sizes))
@@ -194,8 +196,9 @@ class Inquiry:
                     base,
                     self._z[which],
                     values[which],
-                    n_settling=next(steps for least, steps in _SETTLING if share >= least),
+                    n_settling=n_settling,
                     n_draws=n_draws,
+                    thin=thin,
                     streams=self._streams,
                     lane=lane,
                 )
