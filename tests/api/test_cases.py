@@ -50,8 +50,8 @@ def test_one_shard_is_the_posterior(case, sampler, n_draws, seed, tmp_path):
 def assert_consensus(case, draws, merged):
     """RMS errors of merged means and sds are those of long runs, but for noise in the weights.
 
-    Over four seeds the noise was 0.5 and 0.2 √(d / ESS) standard deviations (RMS), and twice as
-    much for capture_Mt, which has a long tail. The ESS is that of means: ranks do not see how far
+    The noise of means was 0.85 √(d / ESS) standard deviations (RMS) over 19 posteriors; that of sds
+    is half of it, and both are twice as much for capture_Mt, which has a long tail. The ESS is that of means: ranks do not see how far
     out a chain was for a while.
     """
     n_shards, dim = draws.shape[1:]
@@ -61,8 +61,8 @@ def assert_consensus(case, draws, merged):
     mean_errors = (merged.mean(axis=0) - known["mean"]) / known["sd"]
     sd_errors = merged.std(axis=0) / known["sd"] - 1
     unit = (2 if case == "capture_Mt" else 1) * (dim / ess) ** 0.5
-    assert_known(np.sqrt(np.mean(mean_errors**2)), expected["mean_rms"], 0.5 * unit)
-    assert_known(np.sqrt(np.mean(sd_errors**2)), expected["sd_rms"], 0.25 * unit)
+    assert_known(np.sqrt(np.mean(mean_errors**2)), expected["mean_rms"], 0.85 * unit)
+    assert_known(np.sqrt(np.mean(sd_errors**2)), expected["sd_rms"], 0.425 * unit)
 
 
 @pytest.mark.filterwarnings("ignore::quorate.errors.WrongShapeWarning")  # a tail of capture_Mt

@@ -20,8 +20,9 @@ from helpers.processes import (
     LockedModel,
     MeanModel,
     TalkativeModel,
-    children_of,
     ended,
+    templates_of,
+    workers_of,
 )
 from quorate.data.write import ShardSet
 from quorate.errors import BadInputError, LostShardError, WorkerFailedError, WrongShapeWarning
@@ -219,19 +220,21 @@ def script(tmp_path):
 
 
 def test_workers_do_not_outlive_a_killed_coordinator(script):
-    workers = [os.pidfd_open(pid) for pid in children_of(script.pid)]
-    assert len(workers) == 3
+    pids = workers_of(script.pid)
+    assert len(pids) == 3
+    processes = [os.pidfd_open(pid) for pid in [*templates_of(script.pid), *pids]]
     script.kill()
-    assert all(ended(worker) for worker in workers)
+    assert all(ended(process) for process in processes)
 
 
 def test_ctrl_c_keeps_what_is_there(script):
-    workers = [os.pidfd_open(pid) for pid in children_of(script.pid)]
+    pids = [*templates_of(script.pid), *workers_of(script.pid)]
+    processes = [os.pidfd_open(pid) for pid in pids]
     script.send_signal(signal.SIGINT)
     reason, n_draws = script.stdout.read().splitlines()[-1].split()
     assert reason == "interrupted"
     assert int(n_draws) > 50
-    assert all(ended(worker) for worker in workers)
+    assert all(ended(process) for process in processes)
 
 
 @pytest.mark.parametrize(

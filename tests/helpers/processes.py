@@ -61,7 +61,26 @@ class BrokenModel(MeanModel):
 
 
 def children_of(pid):
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Processes that any thread of a process has started."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(p) for task in tasks for p in (task / "children").read_text().split()]
+
+
+def templates_of(pid):
+    """Processes that a coordinator has workers forked by."""
+    return [child for child in children_of(pid) if "serve(" in command(child)]
+
+
+def workers_of(pid):
+    """Workers of a coordinator, which its template or itself has started."""
+    templates = templates_of(pid)
+    forked = [worker for template in templates for worker in children_of(template)]
+    return [child for child in children_of(pid) if child not in templates] + forked
+
+
+def command(pid):
+    """The program that a process runs; empty for a zombie."""
+    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def ended(pidfd):

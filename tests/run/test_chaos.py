@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import children_of, ended
+from helpers.processes import ended, templates_of, workers_of
 from quorate.engines.packing import unpacked
 from quorate.engines.worker import Job, Worker
 from quorate.journal import BlockRecord, ChainKey, JournalReader, TaskGiven
@@ -59,36 +59,40 @@ class Sitting:
         for line in self.process.stdout:
             yield int(line)
 
-    def workers(self):
+    def processes(self):
+        """The template and its workers."""
         try:
-            pids = children_of(self.process.pid)
-        except FileNotFoundError:
-            return []  # the run is over
+            pids = templates_of(self.process.pid) + workers_of(self.process.pid)
+        except (FileNotFoundError, ProcessLookupError):
+            return []  # the run is over, or one has just ended
         for pid in set(pids) - set(self.seen):
             with suppress(ProcessLookupError):  # it has gone by itself
                 self.seen[pid] = os.pidfd_open(pid)
         return pids
 
     def attack(self, rng):
-        pids = [pid for pid in self.workers() if is_set_up(pid)]
+        pids = [pid for pid in self.processes() if is_set_up(pid)]
         attacks = [kill, stop, garble, slow]
         if pids:
-            attacks[rng.integers(len(attacks))](int(rng.choice(pids)))
+            pid, attack = int(rng.choice(pids)), attacks[rng.integers(len(attacks))]
+            is_template = pid in templates_of(self.process.pid)
+            (kill if is_template else attack)(pid)  # nobody misses one that is stopped for a minute
 
     def end(self):
-        self.workers()
+        self.processes()
         self.process.kill()
         self.process.communicate()
         assert all(ended(pidfd) for pidfd in self.seen.values())
 
 
 def is_set_up(pid):
-    """Whether a worker has told the kernel to end it with its parent: the first thing it does.
+    """Whether a process has told the kernel to end it with its parent: the first thing it does.
 
-    One that is stopped before that, in the very moment of its start, stays.
+    One that is stopped before that, in the very moment of its start, stays. A worker that was
+    forked opens a session right afterwards.
     """
     try:
-        return "numpy" in Path(f"/proc/{pid}/maps").read_text()
+        return os.getsid(pid) == pid and "numpy" in Path(f"/proc/{pid}/maps").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
 
@@ -172,7 +176,7 @@ def test_chaos(scheme, workers, tmp_path, seed):
         process = Sitting(run, seed, options, again=(run / "journal.sqlite").exists())
         last_look = rng.integers(2, 12) if sitting < ROUNDS else 10**9
         for look, _ in enumerate(process.looks()):
-            process.workers()
+            process.processes()
             if sitting < ROUNDS and rng.random() < 0.3:
                 process.attack(rng)
             if look >= last_look:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import MeanModel, children_of, ended
+from helpers.processes import MeanModel, ended, templates_of, workers_of
 from quorate.errors import BadInputError, ChangedModelWarning, JournalError, WorkerFailedError
 from quorate.journal import BlockRecord, JournalReader, TaskGiven
 
@@ -43,7 +43,7 @@ class Attack:
         if not self.done and progress.draws >= self.after:
             self.done = True
             behind = min(progress.workers, key=lambda worker: worker.draws).pid
-            self.act(sorted(children_of(os.getpid()), key=lambda pid: pid == behind))
+            self.act(sorted(workers_of(os.getpid()), key=lambda pid: pid == behind))
 
 
 def signalled(number):
@@ -178,9 +178,10 @@ def killed_run(run, seed, at_draws, **options):
         for line in process.stdout:
             if int(line) >= at_draws:
                 break
-        workers = [os.pidfd_open(pid) for pid in children_of(process.pid)]
+        pids = [*templates_of(process.pid), *workers_of(process.pid)]
+        processes = [os.pidfd_open(pid) for pid in pids]
         process.kill()
-    assert all(ended(worker) for worker in workers)
+    assert all(ended(process) for process in processes)
 
 
 @pytest.mark.parametrize("scheme", ["cmc", "coded"])
@@ -277,7 +278,7 @@ def test_a_stream_shows_draws_while_they_come_and_leaves_nothing_behind(rows, tm
     run = tmp_path / "run"
     looked = quorate.stream(MeanModel(), rows, workers=2, draws=10**8, run_dir=run, every=0.0)
     first, second = next(looked), next(looked)
-    workers = [os.pidfd_open(pid) for pid in children_of(os.getpid())]
+    workers = [os.pidfd_open(pid) for pid in workers_of(os.getpid())]
     assert 0 < first.n_draws <= second.n_draws < 10**8
     assert first.stopped == second.stopped == "running"
     looked.close()

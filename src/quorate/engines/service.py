@@ -65,16 +65,18 @@ def task_frame(task: Work) -> Frame:
         return Frame("task", task._replace(start=None)._asdict(), dict(task.start or {}))
     if isinstance(task, Survey):
         return Frame("survey", task._asdict())
-    coded = {} if task.coefficients is None else {"coefficients": task.coefficients}
-    return Frame("evaluate", _evaluate_fields(task), {"points": task.points, **coded})
+    arrays = {"points": task.points, "scales": task.scales, "coefficients": task.coefficients}
+    sent = {name: array for name, array in arrays.items() if array is not None}
+    return Frame("evaluate", _evaluate_fields(task), sent)
 
 
 def task_of(frame: Frame) -> Work:
     """The task that `task_frame` made a frame of."""
     fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
     if frame.kind == "evaluate":
-        points, coefficients = frame.arrays["points"], frame.arrays.get("coefficients")
-        return Evaluate(**fields, points=points, coefficients=coefficients)
+        points, scales, coefficients = map(frame.arrays.get, ("points", "scales", "coefficients"))
+        assert points is not None
+        return Evaluate(**fields, points=points, scales=scales, coefficients=coefficients)
     if frame.kind == "survey":
         return Survey(**fields)
     return Task(**{**fields, "start": frame.arrays or None})
@@ -111,7 +113,7 @@ def answer_of(frame: Frame) -> Answer:
 
 
 def _evaluate_fields(task: Evaluate) -> dict[str, Any]:
-    names = ("worker", "shards", "lane", "question", "first_point", "with_gradient")
+    names = ("worker", "shards", "lane", "question", "first_point")
     return {name: getattr(task, name) for name in names}
 
 

@@ -34,15 +34,16 @@ from quorate.protocol.messages import (
     Work,
 )
 from quorate.protocol.scheme import WorkerSide
-from quorate.protocol.sums import on_grid, summed
+from quorate.protocol.sums import gradients_on_grid, summed, values_on_grid
 from quorate.samplers import fit_of
 from quorate.samplers.base import Base
-from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.laplace import laplace_fit, starting_point
 from quorate.samplers.modes import other_modes
 from quorate.samplers.protocol import Sampler, State
 
 _BLOCK_SECONDS = 0.1
 _FIRST_BLOCK = 8
+_SURVEY_STEPS = 15  # of a search for the mode; passes over all shards find it otherwise
 _SIDE = "side"  # where a state holds the arrays of the scheme
 _COUNTS = ("evaluations", "divergences", "accepted")  # of a chain, in its state
 _Key = tuple[tuple[int, ...], int]  # shards, chain
@@ -110,7 +111,11 @@ class Chains:
         self.at_work_on = shard
         target = self._target(shard)
         try:
-            fit = laplace_fit(target)
+            starting_point(target)
+        except ImproperError:
+            return NOTHING
+        try:
+            fit = laplace_fit(target, _SURVEY_STEPS)
         except (ImproperError, BadInputError):
             return NOTHING
         base = Base.around(fit)
@@ -186,11 +191,15 @@ class Worker:
     def _values(self, task: Evaluate) -> Values:
         """Sums over the shards of a task; coded ones if it has coefficients."""
         found = [
-            self.chains.log_densities(shard, task.points, with_gradient=task.with_gradient)
+            self.chains.log_densities(shard, task.points, with_gradient=task.scales is not None)
             for shard in task.shards
         ]
-        values = summed([on_grid(values) for values, _ in found], task.coefficients)
-        gradients = [gradient.ravel() for _, gradient in found if gradient is not None]
+        values = summed([values_on_grid(values) for values, _ in found], task.coefficients)
+        gradients = [
+            gradients_on_grid(gradient * task.scales).ravel()
+            for _, gradient in found
+            if gradient is not None and task.scales is not None
+        ]
         return Values(
             task._replace(points=task.points[:0]),
             values,

@@ -47,6 +47,7 @@ class Purpose(IntEnum):
     ENSEMBLE = 17
     MORE_ENSEMBLE = 18
     WEIGHED = 19
+    TRAJECTORIES = 20
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ class Centring:
         Passes so far.
     move
         Root mean square of the last move, in standard deviations.
+    flat
+        Directions (n, d) along which the last pass found less curvature than a pass may accept.
     """
 
     base: Base
@@ -56,12 +58,18 @@ class Centring:
     n_bounded: int = 0
     n_passes: int = 0
     move: float = inf
+    flat: Array | None = None
 
     @property
     def stands(self) -> bool:
         """Whether the fit is good enough to draw around."""
         settled = self.n_bounded > 0 and self.move < _STILL
         return settled or self.n_bounded >= _ENOUGH or self.n_passes >= _MOST
+
+    @property
+    def is_improper(self) -> bool:
+        """Whether the fit has become wider and wider along some direction, without an end."""
+        return self.n_passes >= _MOST and self.flat is not None and len(self.flat) > 0
 
 
 def n_points(dim: int, *, with_gradient: bool) -> int:
@@ -121,7 +129,8 @@ def recentred(before: Centring, z: Array, values: Array, gradients: Array | None
     fit = LaplaceFit(base.mean + base.lower @ mean, lower)
     n_bounded = before.n_bounded + 1 if is_bounded else 0
     move = float(np.sqrt(np.mean(mean**2)))
-    return Centring(Base.around(fit), step, bound, n_bounded, n_passes, move)
+    flat = (base.lower @ axes[:, bends < 1 / _CLIP]).T
+    return Centring(Base.around(fit), step, bound, n_bounded, n_passes, move, flat)
 
 
 def _from_gradients(z: Array, gradients: Array) -> tuple[Array, Array]:

@@ -120,6 +120,8 @@ class Ensemble:
         Number of this ensemble in the run; ensembles share no random number.
     """
 
+    with_gradient = False
+
     def __init__(
         self,
         base: Base,
@@ -185,7 +187,7 @@ class Ensemble:
         """Where chains that are not done ask for the log posterior, (n, d)."""
         return self._base.points(self._proposal[self._asking()])
 
-    def take(self, values: Array) -> None:
+    def take(self, values: Array, gradients: Array | None) -> None:
         """Take the log posterior at all `points`; -inf where there is no density."""
         asking = self._asking()
         self.n_evaluations += len(asking)

@@ -15,11 +15,12 @@ from scipy.linalg import solve_triangular
 from scipy.special import gammaln
 
 from quorate._types import Array
-from quorate.errors import BadInputError
+from quorate.errors import BadInputError, ImproperError
 from quorate.numerics.importance import Weighted, student_points
 from quorate.numerics.streams import Purpose, Streams
 from quorate.passes.centring import Centring, n_points, recentred, spread
 from quorate.passes.ensemble import DEGREES, Ensemble, log_base
+from quorate.passes.hmc import HmcEnsemble
 from quorate.samplers.base import Base
 from quorate.samplers.laplace import LaplaceFit
 
@@ -28,17 +29,23 @@ _LANES = 2  # ensembles
 _MOST_CHAINS = 128
 _SHORTEST = 8  # draws of a chain, if there are enough for that
 _WEIGHED = 512  # points whose weights start the chains and give the evidence
-_SETTLING = ((0.3, 2), (0.05, 8), (0.0, 32))  # steps to drop, by the share of effective points
+# Steps to drop, by the effective number of points relative to that of a Gaussian posterior
+_SETTLING = ((0.5, 2), (0.2, 8), (0.0, 32))
+_HARD = 0.5  # below it, chains with gradients are better than slices
+_TUNING = 24  # trajectories to drop
 
 
 class Pass(NamedTuple):
-    """Points at which the log posterior is asked for: question `number` of a lane."""
+    """Points at which the log posterior is asked for: question `number` of a lane.
+
+    Gradients are asked for too if there are `scales`, the units of the coordinates for them.
+    """
 
     lane: int
     number: int
     phase: Phase
     points: Array
-    with_gradient: bool
+    scales: Array | None = None
 
 
 class Evidence(NamedTuple):
@@ -62,22 +69,26 @@ class Inquiry:
     ----------
     start
         Where the model says a search may start, (d,).
+    names
+        Of the coordinates.
     n_draws
         Number of draws wanted.
     has_gradient
         Whether the model has gradients.
     """
 
-    def __init__(self, start: Array, n_draws: int, seed: int, *, has_gradient: bool) -> None:
+    def __init__(
+        self, start: Array, names: Sequence[str], n_draws: int, seed: int, *, has_gradient: bool
+    ) -> None:
         self.dim = dim = len(start)
-        self._start = start
+        self._start, self._names = start, names
         self.n_draws = self._first_n_draws = n_draws
         self.open: dict[int, Pass] = {}
         self.n_passes = 0
         self.weighed: Weighted | None = None
         self.evidence: Evidence | None = None
         self.fit: Centring | None = None
-        self.ensembles: list[Ensemble] = []
+        self.ensembles: list[Ensemble | HmcEnsemble] = []
         self._streams = Streams(seed)
         self._has_gradient = has_gradient
         self._z = np.empty((0, dim))  # of the points of the open question, in units of the fit
@@ -108,7 +119,7 @@ class Inquiry:
         elif asked.phase == "weigh":
             self._take_weights(values)
         else:
-            self.ensembles[lane].take(values)
+            self.ensembles[lane].take(values, gradients)
             self._ask_ensemble(lane)
 
     def extend(self, n_draws: int) -> None:
@@ -124,7 +135,8 @@ class Inquiry:
                 self._ask_ensemble(lane)
 
     def _ask(self, lane: int, phase: Phase, points: Array, *, with_gradient: bool = False) -> None:
-        self.open[lane] = Pass(lane, self._n_asked[lane], phase, points, with_gradient)
+        scales = self.fit.base.scales if with_gradient and self.fit is not None else None
+        self.open[lane] = Pass(lane, self._n_asked[lane], phase, points, scales)
         self._n_asked[lane] += 1
 
     def _ask_to_fit(self, fit: Centring) -> None:
@@ -138,38 +150,52 @@ class Inquiry:
         if not self.fit.stands:
             self._ask_to_fit(self.fit)
             return
+        if self.fit.is_improper:
+            raise ImproperError("the log posterior hardly falls", self._along(self.fit.flat), None)
         uniforms = self._streams.uniforms(Purpose.WEIGHED, [(0, 0)], 0, _WEIGHED, self.dim + 1)[0]
         self._z = student_points(uniforms[:, :-1], uniforms[:, -1], DEGREES)
         self._ask(0, "weigh", self.fit.base.points(self._z))
 
+    def _along(self, directions: Array | None) -> list[str]:
+        """Names of the coordinates that have most of a part in directions (n, d)."""
+        assert self.fit is not None
+        assert directions is not None
+        sizes = np.abs(directions).max(axis=0) / np.sqrt(np.sum(self.fit.base.lower**2, axis=1))
+        return [self._names[i] for i in np.argsort(-sizes)[:3] if sizes[i] > sizes.max() / 2]
+
     def _take_weights(self, values: Array) -> None:
         """Weigh the points, and start the chains at some of them."""
         assert self.fit is not None
-        base = self.fit.base
-        ratios = values - log_base(self._z)
+        base, ratios = self.fit.base, values - log_base(self._z)
         if not np.isfinite(ratios).any():
             raise BadInputError(
                 "The posterior has no density at any of the points where it was looked for. "
                 "Check the model, and give it a start where the density is not 0."
             )
-        points = base.points(self._z)
-        self.weighed = Weighted.of(points, ratios)
+        self.weighed = Weighted.of(base.points(self._z), ratios)
         self.evidence = _evidence(ratios, base)
-        # Weights that are much too large would start all chains at one point
-        cut = np.log(np.mean(np.exp(ratios - ratios.max()))) + ratios.max()
-        starting = Weighted.of(self._z, np.minimum(ratios, cut + np.log(len(ratios)) / 2))
-        share = starting.ess / len(ratios)
-        n_settling = next(steps for least, steps in _SETTLING if share >= least)
+        starting = Weighted.of(self._z, _cut(ratios))
+        share = starting.ess / _ess_of_gaussian(self._z)
         sizes = self._ensemble_sizes()
-        starts = starting.resampled(self._streams, sum(sizes))
-        for lane, which in enumerate(np.split(starts, np.cumsum(sizes)[:-1])):
+        starts = np.split(starting.resampled(self._streams, sum(sizes)), np.cumsum(sizes)[:-1])
+        n_draws = -(-self.n_draws // sum(sizes))
+        for lane, which in enumerate(starts):
             self.ensembles.append(
-                Ensemble(
+                HmcEnsemble(
+                    base,
+                    self._z[which],
+                    n_settling=_TUNING,
+                    n_draws=n_draws,
+                    streams=self._streams,
+                    lane=lane,
+                )
+                if self._has_gradient and share < _HARD
+                else Ensemble(
                     base,
                     self._z[which],
                     values[which],
-                    n_settling=n_settling,
-                    n_draws=-(-self.n_draws // sum(sizes)),
+                    n_settling=next(steps for least, steps in _SETTLING if share >= least),
+                    n_draws=n_draws,
                     streams=self._streams,
                     lane=lane,
                 )
@@ -177,8 +203,9 @@ class Inquiry:
             self._ask_ensemble(lane)
 
     def _ask_ensemble(self, lane: int) -> None:
-        if not self.ensembles[lane].is_done:
-            self._ask(lane, "draw", self.ensembles[lane].points())
+        ensemble = self.ensembles[lane]
+        if not ensemble.is_done:
+            self._ask(lane, "draw", ensemble.points(), with_gradient=ensemble.with_gradient)
 
     def _ensemble_sizes(self) -> list[int]:
         """Chains of each ensemble; their number divides that of the draws if it can."""
@@ -240,6 +267,18 @@ def product_of(fits: Sequence[tuple[Array, Array]], n_shards: int) -> Base:
     return Base.around(LaplaceFit(mean, np.linalg.cholesky(cov)))
 
 
+def _cut(ratios: Array) -> Array:
+    """Log weights without those so large that all chains would start at one point."""
+    top = ratios.max()
+    mean = np.log(np.mean(np.exp(ratios - top))) + top
+    return np.asarray(np.minimum(ratios, mean + np.log(len(ratios)) / 2))
+
+
+def _ess_of_gaussian(z: Array) -> float:
+    """Effective number of the points if the posterior were the Gaussian of the fit."""
+    return Weighted.of(z, -0.5 * np.sum(z * z, axis=1) - log_base(z)).ess
+
+
 def _evidence(ratios: Array, base: Base) -> Evidence:
     """From the ratios of the posterior to the base, of points of the base."""
     dim = base.dim
@@ -266,7 +305,7 @@ class OneQuestion:
 
     def begin(self, surveys: Mapping[int, Mapping[str, Array]]) -> None:
         """Ask it."""
-        self.open[0] = Pass(0, 0, "check", self._points, with_gradient=False)
+        self.open[0] = Pass(0, 0, "check", self._points)
 
     def take(self, lane: int, values: Array, gradients: Array | None = None) -> None:
         """Keep the answer."""

@@ -46,7 +46,8 @@ class Evaluate(NamedTuple):
     """Worker `worker` evaluates the sum of the log densities of `shards` at points, and sends it.
 
     `points` are (n_points, d); they are points `first_point`, … of a question of a lane. With
-    `coefficients`, one for each shard, the sum is weighted by them: a coded sum.
+    `coefficients`, one for each shard, the sum is weighted by them: a coded sum. With `scales`,
+    powers of two (d,), gradients are wanted too, in these units.
     """
 
     worker: int
@@ -55,7 +56,7 @@ class Evaluate(NamedTuple):
     question: int
     first_point: int
     points: Array
-    with_gradient: bool = False
+    scales: Array | None = None
     coefficients: CodedArray | None = None
 
 

@@ -30,7 +30,7 @@ from quorate.protocol.messages import (
 )
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
-from quorate.protocol.sums import NO_DENSITY, Part, Sums, on_grid
+from quorate.protocol.sums import NO_DENSITY, Part, Sums, gradients_on_grid, values_on_grid
 
 BLOCK = 64  # points that a worker is asked for at a time
 SURVEYS = -1  # in place of a lane
@@ -133,7 +133,7 @@ class PassSchedule:
             question,
             first,
             points,
-            asked.with_gradient,
+            asked.scales,
             part.coefficients,
         )
 
@@ -167,7 +167,7 @@ class PassSchedule:
             if block is None:
                 return ""  # too late to matter
             n, dim = block.points.shape
-            wanted = self.inquirer.open[answer.task.lane].with_gradient
+            wanted = self.inquirer.open[answer.task.lane].scales is not None
             shapes = [(answer.values, n)]
             if wanted:
                 if answer.gradients is None:
@@ -193,8 +193,7 @@ class PassSchedule:
 
     def known(self, lane: int) -> Array:
         """Sums at the first points of the open question of a lane, as far as they are known."""
-        blocks = list(takewhile(lambda block: block.is_complete, self._blocks.get(lane, [])))
-        return self._total(blocks)[0] if blocks else np.empty(0)
+        return self._total(lane)[0] if lane in self._blocks else np.empty(0)
 
     # ------------------------------------------------------------ surveys
 
@@ -250,7 +249,7 @@ class PassSchedule:
             block.gradients[number] = answer.gradients
         block.is_complete = self.sums.is_complete(block.values)
         if block.is_complete and all(block.is_complete for block in self._blocks[task.lane]):
-            self._settle(task.lane, *self._total(self._blocks[task.lane]))
+            self._settle(task.lane, *self._total(task.lane))
 
     def _part(self, task: Evaluate) -> Part:
         parts = self.sums.parts_of(task.worker)
@@ -269,16 +268,21 @@ class PassSchedule:
         if np.any(np.abs(known - answer.values) > _SAME * (1 + size)):
             self.disputes.add((block.senders[number], answer.task.worker))
 
-    def _total(self, blocks: list[_Block]) -> tuple[Array, Array | None]:
-        """The sums at all points of a question, and their gradients if they were asked for."""
+    def _total(self, lane: int) -> tuple[Array, Array | None]:
+        """Sums at the first points of a question, up to one that is not known, and gradients."""
         values, gradients = [], []
+        scales = self.inquirer.open[lane].scales
+        blocks = takewhile(lambda block: block.is_complete, self._blocks[lane])
         for block in blocks:
             n, dim = block.points.shape
-            found = on_grid(self.sums.total(block.values, n))
+            found = values_on_grid(self.sums.total(block.values, n))
             values.append(np.where(found > NO_DENSITY, found, -np.inf))
-            if block.gradients:
-                gradients.append(self.sums.total(block.gradients, n * dim).reshape(n, dim))
-        return np.concatenate(values), np.concatenate(gradients) if gradients else None
+            if scales is not None:
+                found = gradients_on_grid(self.sums.total(block.gradients, n * dim))
+                gradients.append(found.reshape(n, dim) / scales)
+        none: list[Array] = [np.empty(0)]
+        known = np.concatenate(values or none)
+        return known, np.concatenate(gradients) if gradients else None
 
     def _settle(self, lane: int, values: Array, gradients: Array | None) -> None:
         """Tell the inquirer the answer, and open its next questions."""

@@ -16,13 +16,25 @@ from quorate._types import Array, CodedArray
 from quorate.protocol.allocation import Allocation, allocation_of
 from quorate.protocol.coding.code import GradientCode, packed
 
-GRID = 2.0**20  # values are multiples of its inverse, a millionth of a log unit
-NO_DENSITY = -1e200  # sums below stand for a density of 0
+_GRID = 2.0**20  # values are multiples of its inverse, a millionth of a log unit
+_FINE_GRID = 2.0**30  # for gradients, in units of the fit
+_NONE = -(2.0**38)  # what a worker sends for a density of 0: small beside it is still exact
+NO_DENSITY = _NONE / 2  # sums below stand for a density of 0
 
 
-def on_grid(values: Array) -> Array:
-    """`values` rounded to the grid."""
-    return np.asarray(np.round(values * GRID) / GRID)
+def values_on_grid(values: Array) -> Array:
+    """Log densities rounded to the grid, and not so low that others are lost beside them."""
+    return _on_grid(np.maximum(values, _NONE), _GRID)
+
+
+def gradients_on_grid(gradients: Array) -> Array:
+    """Gradients, in units of the fit, rounded to their grid."""
+    return _on_grid(gradients, _FINE_GRID)
+
+
+def _on_grid(values: Array, grid: float) -> Array:
+    """`values` rounded to multiples of 1 / `grid`."""
+    return np.asarray(np.round(values * grid) / grid)
 
 
 def summed(arrays: Sequence[Array], coefficients: CodedArray | None) -> CodedArray:

@@ -23,9 +23,12 @@ class ExactRun(Run):
 
     def _make_scheme(self, settings: Settings) -> ExactScheme:
         self._asked_at: dict[int, float] = {}  # by worker
-        has_gradient = Target(self.model, {}, 1).has_gradient
+        self._parts: list[PartAnswered] = []  # that are not journaled yet
+        model = self.model
         return settings.make_exact_scheme(
-            np.asarray(self.model.initial()), has_gradient=has_gradient
+            np.asarray(model.initial()),
+            model.names,
+            has_gradient=Target(model, {}, 1).has_gradient,
         )
 
     def _make_coordinator(self) -> PassCoordinator:
@@ -55,11 +58,17 @@ class ExactRun(Run):
         self._draws[part.worker] += part.n_points * len(part.shards)
 
     def _record(self, now: float, commands: list[Command]) -> None:
-        """Journal answers that are complete, then all that `Run` journals."""
+        """Journal answers to questions; who gave which part of them waits for the next of them."""
         answered, self.scheme.answered = self.scheme.answered, []
-        if answered:
-            self._journal.append([PassRecord(now, *each) for each in answered])
-        super()._record(now, commands)
+        rows = [record for command in commands if (record := self._row(now, command))]
+        self._parts += [row for row in rows if isinstance(row, PartAnswered)]
+        others = [row for row in rows if not isinstance(row, PartAnswered)]
+        if answered or others:
+            passes = [PassRecord(now, *each) for each in answered]
+            self._journal.append([*self._parts, *passes, *others])
+            self._parts.clear()
+        for command in commands:
+            self._note(now, command)
 
     def _row(self, now: float, command: Command) -> Record | None:
         if isinstance(command, Evaluate | Survey):

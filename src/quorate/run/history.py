@@ -116,7 +116,7 @@ class History:
             return self.settings.make_scheme(self.dim), None
         start = np.array(self.configuration["start"], dtype=np.float64)
         has_gradient = bool(self.configuration["has_gradient"])
-        exact = self.settings.make_exact_scheme(start, has_gradient=has_gradient)
+        exact = self.settings.make_exact_scheme(start, self.names, has_gradient=has_gradient)
         return exact, exact
 
     def read(self) -> None:

@@ -4,7 +4,7 @@
 the journal holds them so that a run can be resumed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -165,9 +165,11 @@ class Settings:
         setup = Setup(self.workers, dim, self.draws, block_size, self.seed)
         return self.scheme_options.start(setup)
 
-    def make_exact_scheme(self, start: Array, *, has_gradient: bool) -> ExactScheme:
-        """The scheme of an exact run, of a model with this start for searches."""
-        inquiry = Inquiry(start, self.draws, self.seed, has_gradient=has_gradient)
+    def make_exact_scheme(
+        self, start: Array, names: Sequence[str], *, has_gradient: bool
+    ) -> ExactScheme:
+        """The scheme of an exact run, of a model with these coordinates and this start."""
+        inquiry = Inquiry(start, names, self.draws, self.seed, has_gradient=has_gradient)
         return ExactScheme(self.scheme_options.sums(self.workers, self.seed), inquiry)
 
     def limits(self) -> Limits:

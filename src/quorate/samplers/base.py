@@ -70,9 +70,14 @@ class Base:
         return np.asarray(np.round((self.mean + z @ self.lower.T) / self._grid) * self._grid)
 
     @cached_property
-    def _grid(self) -> Array:
+    def scales(self) -> Array:
+        """The standard deviations of the coordinates, rounded up to powers of two, (d,)."""
         sds = np.sqrt(np.sum(self.lower**2, axis=1))
-        return np.asarray(2.0 ** (np.ceil(np.log2(sds)) - _POINT_BITS))
+        return np.asarray(2.0 ** np.ceil(np.log2(sds)))
+
+    @cached_property
+    def _grid(self) -> Array:
+        return np.asarray(self.scales / 2.0**_POINT_BITS)
 
     @cached_property
     def _columns(self) -> Array:

@@ -59,8 +59,8 @@ class _Place:
     scales: Array
 
 
-def laplace_fit(target: Target) -> LaplaceFit:
-    """Mode and curvature of a subposterior.
+def laplace_fit(target: Target, max_steps: int = _MAX_STEPS) -> LaplaceFit:
+    """Mode and curvature of a subposterior, by at most `max_steps` Newton steps.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def laplace_fit(target: Target) -> LaplaceFit:
     place = _start(target, density)
     if target.dim > MANY:  # start with quasi-Newton steps
         place = _quasi_newton(target, density, place)
-    place, bends = _newton(target, density, place)
+    place, bends = _newton(target, density, place, max_steps)
     return _fit(target, density, place, bends)
 
 
@@ -141,10 +141,12 @@ def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
     return _Place(x, value, _scales(target, density, x, value, place.scales))
 
 
-def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Array]:
+def _newton(
+    target: Target, density: Density, place: _Place, max_steps: int
+) -> tuple[_Place, Array]:
     """Newton steps to the mode. The curvature is measured again when it predicts badly."""
     bends, measured, before = curvature(target, density, place.x, place.scales), place, inf
-    for _ in range(_MAX_STEPS):
+    for _ in range(max_steps):
         direction, promised = _uphill(target, density, place, bends)
         moved = _line_search(density, place, direction, promised)
         if moved is None and place is measured:
@@ -159,7 +161,7 @@ def _newton(target: Target, density: Density, place: _Place) -> tuple[_Place, Ar
             place = measured = _rescaled(target, density, place)
             bends = curvature(target, density, place.x, place.scales)
     raise ImproperError(
-        f"no mode was found in {_MAX_STEPS} steps: the log density still rises",
+        f"no mode was found in {max_steps} steps: the log density still rises",
         _named(target, (place.x - target.model.initial()) / place.scales),
         target.n_rows,
     )
