@@ -74,14 +74,21 @@ def standing(posterior, base, streams, *, with_gradient, most=40):
     return fit
 
 
-def inquired(posterior, n_draws, seed, *, with_gradient=None, start=None, surveys=None):
+def inquired(posterior, n_draws, seed, **options):
     """An inquiry with all its answers."""
+    inquiry = begun(posterior, n_draws, seed, **options)
+    answer_all(inquiry, posterior)
+    return inquiry
+
+
+def begun(posterior, n_draws, seed, *, with_gradient=None, start=None, surveys=None):
+    """An inquiry that has asked its first question."""
     if with_gradient is None:
         with_gradient = posterior.gradients is not None
     start = np.zeros(posterior.dim) if start is None else start
-    inquiry = Inquiry(start, n_draws, seed, has_gradient=with_gradient)
+    names = [f"x[{i}]" for i in range(posterior.dim)]
+    inquiry = Inquiry(start, names, n_draws, seed, has_gradient=with_gradient)
     inquiry.begin({0: {}} if surveys is None else surveys)
-    answer_all(inquiry, posterior)
     return inquiry
 
 
@@ -89,9 +96,15 @@ def answer_all(inquiry, posterior, until=lambda: False):
     """Answer the questions, of both lanes in turn, until there are no more."""
     while inquiry.open and not until():
         for lane in sorted(inquiry.open):
-            asked = inquiry.open[lane]
-            gradients = posterior.gradients(asked.points) if asked.with_gradient else None
-            inquiry.take(lane, posterior.values(asked.points), gradients)
+            answer(inquiry, posterior, lane)
+
+
+def answer(inquiry, posterior, lane):
+    """Answer the open question of a lane; returns it."""
+    asked = inquiry.open[lane]
+    gradients = None if asked.scales is None else posterior.gradients(asked.points)
+    inquiry.take(lane, posterior.values(asked.points), gradients)
+    return asked
 
 
 def far_off(mean, cov, rng, n_sds=8.0):

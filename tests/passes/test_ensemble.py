@@ -31,7 +31,7 @@ def started(posterior, base, z, seed, *, n_settling=0, n_draws=1, lane=0):
 def drawn(ensemble, posterior):
     """All draws (n_chains, n_draws, d) of an ensemble; answered as often as it asks."""
     while not ensemble.is_done:
-        ensemble.take(posterior.values(ensemble.points()))
+        ensemble.take(posterior.values(ensemble.points()), None)
     return ensemble.draws
 
 
@@ -39,7 +39,7 @@ def wrong_base(ensemble, posterior):
     """Draws by an acceptance that forgets the density of the base: the control."""
     while not ensemble.is_done:
         z = np.linalg.solve(ensemble._base.lower, (ensemble.points() - ensemble._base.mean).T).T
-        ensemble.take(posterior.values(ensemble.points()) + log_base(z))
+        ensemble.take(posterior.values(ensemble.points()) + log_base(z), None)
     return ensemble.draws
 
 
@@ -164,7 +164,7 @@ def test_extending_gives_the_same_draws_as_asking_for_all(cloud, seed, n_first, 
     part = started(skewed(), base, z, seed, n_draws=n_first, **options)
     for _ in range(n_answers):
         if not part.is_done:
-            part.take(skewed().values(part.points()))
+            part.take(skewed().values(part.points()), None)
     assert part.is_done == (n_answers == 1000)
     part.extend(n_first - 1)  # fewer is no change
     part.extend(40)
@@ -188,7 +188,7 @@ def test_draws_that_all_chains_have_made_are_there(cloud, seed):
     whole = drawn(started(skewed(), base, z, seed, n_draws=20), skewed())
     ensemble, n_before = started(skewed(), base, z, seed, n_draws=20), 0
     while not ensemble.is_done:
-        ensemble.take(skewed().values(ensemble.points()))
+        ensemble.take(skewed().values(ensemble.points()), None)
         n = ensemble.n_complete
         assert n >= n_before
         assert ensemble.draws.tobytes() == whole[:, :n].tobytes()
@@ -217,7 +217,7 @@ def test_a_chain_that_finds_no_density_stays(seed):
     ensemble = started(alone, Base(np.zeros(2), np.eye(2)), start, seed, n_draws=2)
     n_passes = 0
     while not ensemble.is_done:
-        ensemble.take(np.full(len(ensemble.points()), -np.inf))
+        ensemble.take(np.full(len(ensemble.points()), -np.inf), None)
         n_passes += 1
     np.testing.assert_array_equal(ensemble.draws, np.repeat(start[:, None], 2, axis=1))
     assert np.all(np.isfinite(ensemble.log_densities))

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, kstest, norm
 
 from helpers.assertions import FALSE_FAIL_RATE
-from helpers.passes import answer_all, gaussian, inquired, random_gaussian, skewed
+from helpers.passes import answer, answer_all, begun, gaussian, inquired, random_gaussian, skewed
 from quorate.errors import BadInputError
 from quorate.numerics.ess import ess_of_chains
-from quorate.passes.inquiry import Inquiry, OneQuestion, product_of
+from quorate.passes.inquiry import OneQuestion, product_of
 
 FEW = 20
 GAUSS = gaussian(np.array([1.0, -2.0]), np.array([[1.0, 0.5], [0.5, 2.0]]))
@@ -19,8 +19,7 @@ LOG_EVIDENCE = 3.7
 
 def evidence_of(posterior, seed):
     """Of the first points that are weighed; draws are not needed."""
-    inquiry = Inquiry(np.zeros(posterior.dim), 1, seed, has_gradient=True)
-    inquiry.begin({0: {}})
+    inquiry = begun(posterior, 1, seed)
     answer_all(inquiry, posterior, lambda: inquiry.evidence is not None)
     return inquiry.evidence
 
@@ -116,16 +115,11 @@ def assert_agree(inquiry, n_draws):
 
 def test_draws_come_in_order_and_do_not_change(seed):
     whole = inquired(GAUSS, 300, seed).draws()
-    inquiry, reached = Inquiry(np.zeros(2), 300, seed, has_gradient=True), [0]
-    assert inquiry.phase == "start"
+    inquiry, reached = begun(GAUSS, 300, seed), [0]
     assert inquiry.chains().shape == (0, 0, 2)
-    inquiry.begin({0: {}})
     while inquiry.open:
-        lane = min(inquiry.open)
-        asked = inquiry.open[lane]
-        assert asked.phase == inquiry.phase
-        gradients = GAUSS.gradients(asked.points) if asked.with_gradient else None
-        inquiry.take(lane, GAUSS.values(asked.points), gradients)
+        phase = inquiry.phase
+        assert answer(inquiry, GAUSS, min(inquiry.open)).phase == phase
         n = inquiry.n_complete
         assert inquiry.draws().tobytes() == whole[:n].tobytes()
         reached.append(n)
@@ -135,30 +129,22 @@ def test_draws_come_in_order_and_do_not_change(seed):
 
 def test_lanes_may_be_answered_in_any_order(rng, seed):
     whole = inquired(GAUSS, 200, seed)
-    inquiry = Inquiry(np.zeros(2), 200, seed, has_gradient=True)
-    inquiry.begin({0: {}})
+    inquiry = begun(GAUSS, 200, seed)
     while inquiry.open:
-        lane = int(rng.choice(sorted(inquiry.open)))
-        asked = inquiry.open[lane]
-        gradients = GAUSS.gradients(asked.points) if asked.with_gradient else None
-        inquiry.take(lane, GAUSS.values(asked.points), gradients)
+        answer(inquiry, GAUSS, int(rng.choice(sorted(inquiry.open))))
     assert inquiry.draws().tobytes() == whole.draws().tobytes()
     assert inquiry.n_passes == whole.n_passes
 
 
 def test_questions_of_a_lane_are_numbered(seed):
-    inquiry = Inquiry(np.zeros(2), 50, seed, has_gradient=True)
-    inquiry.begin({0: {}})
+    inquiry = begun(GAUSS, 50, seed)
     numbers = {0: [], 1: []}
     phases = []
     while inquiry.open:
-        lane = min(inquiry.open)
-        asked = inquiry.open[lane]
-        numbers[lane].append(asked.number)
+        asked = answer(inquiry, GAUSS, min(inquiry.open))
+        numbers[asked.lane].append(asked.number)
         phases.append(asked.phase)
-        assert asked.with_gradient == (asked.phase == "fit")
-        gradients = GAUSS.gradients(asked.points) if asked.with_gradient else None
-        inquiry.take(lane, GAUSS.values(asked.points), gradients)
+        assert (asked.scales is not None) == (asked.phase == "fit")
     assert all(found == list(range(len(found))) for found in numbers.values())
     assert phases == sorted(phases, key=("fit", "weigh", "draw").index)
     assert inquiry.n_passes == len(phases)
@@ -189,8 +175,7 @@ def test_extending_continues_the_same_chains(seed, first, then):
     answer_all(inquiry, GAUSS)
     assert inquiry.draws()[:first].tobytes() == before.tobytes()
     assert inquiry.n_complete == then
-    sooner = Inquiry(np.zeros(2), first, seed, has_gradient=True)
-    sooner.begin({0: {}})
+    sooner = begun(GAUSS, first, seed)
     answer_all(sooner, GAUSS, lambda: sooner.n_complete > 0)
     sooner.extend(then)
     answer_all(sooner, GAUSS)
@@ -285,7 +270,7 @@ def test_one_question_is_asked_and_answered():
     question.begin({})
     asked = question.open[0]
     np.testing.assert_array_equal(asked.points, points)
-    assert not asked.with_gradient
+    assert asked.scales is None
     assert question.n_complete == 0
     question.take(0, np.array([1.0, 2.0, 3.0]))
     assert question.n_complete == 3
