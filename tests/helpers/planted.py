@@ -47,7 +47,7 @@ class Case:
         ]
         question = Question(self.targets[0].model, self.merged(), shards, len(shards))
         points = question.proposal().points(Streams(seed), n_points)
-        values = np.stack([log_densities(target, points) for target in self.targets])
+        values = np.sum([log_densities(target, points) for target in self.targets], axis=0)
         return question.answer(points, values)
 
 

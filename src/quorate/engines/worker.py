@@ -34,7 +34,7 @@ from quorate.protocol.messages import (
     Work,
 )
 from quorate.protocol.scheme import WorkerSide
-from quorate.protocol.sums import gradients_on_grid, summed, values_on_grid
+from quorate.protocol.sums import gradients_on_grid, summed, summed_values
 from quorate.samplers import fit_of
 from quorate.samplers.base import Base
 from quorate.samplers.laplace import laplace_fit, starting_point
@@ -194,7 +194,7 @@ class Worker:
             self.chains.log_densities(shard, task.points, with_gradient=task.scales is not None)
             for shard in task.shards
         ]
-        values = summed([values_on_grid(values) for values, _ in found], task.coefficients)
+        values = summed_values([values for values, _ in found], task.coefficients)
         gradients = [
             gradients_on_grid(gradient * task.scales).ravel()
             for _, gradient in found

@@ -308,7 +308,8 @@ class OneQuestion:
 
     def begin(self, surveys: Mapping[int, Mapping[str, Array]]) -> None:
         """Ask it."""
-        self.open[0] = Pass(0, 0, "check", self._points)
+        # No question of a run has this number: a late answer to one of them is not taken for it
+        self.open[0] = Pass(0, -1, "check", self._points)
 
     def take(self, lane: int, values: Array, gradients: Array | None = None) -> None:
         """Keep the answer."""

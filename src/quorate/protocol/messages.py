@@ -159,7 +159,8 @@ class Block(NamedTuple):
 class Values(NamedTuple):
     """Sums of log densities at the points of a task, and of their gradients if it asks for them.
 
-    `values` are (n_points,), `gradients` (n_points × d,). Complex codes pack two numbers into one.
+    `values` are (n_points,), `gradients` (n_points × d,). Complex codes pack two numbers of a
+    gradient into one.
     The points of the task are not sent back.
     """
 
@@ -170,7 +171,7 @@ class Values(NamedTuple):
     @property
     def size(self) -> int:
         """Points that it is about."""
-        return self.values.nbytes // _FLOAT
+        return len(self.values)
 
     @property
     def n_floats(self) -> int:

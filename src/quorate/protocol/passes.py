@@ -177,11 +177,11 @@ class PassSchedule:
                 if answer.gradients is None:
                     return "gradients are missing"
                 arrays.append(answer.gradients)
-                shapes.append((answer.gradients, n * dim))
+                is_paired = np.iscomplexobj(answer.gradients)
+                shapes.append((answer.gradients, -(-n * dim // 2) if is_paired else n * dim))
             for array, size in shapes:
-                packed = -(-size // 2) if np.iscomplexobj(array) else size
-                if array.shape != (packed,):
-                    return f"values have shape {array.shape}, where it should be {(packed,)}"
+                if array.shape != (size,):
+                    return f"values have shape {array.shape}, where it should be {(size,)}"
         finite = all(np.all(np.isfinite(array)) for array in arrays)
         return "" if finite else "values are not finite"
 

@@ -47,6 +47,18 @@ def summed(arrays: Sequence[Array], coefficients: CodedArray | None) -> CodedArr
     return np.asarray(coefficients @ packed(np.stack(arrays), coefficients))
 
 
+def summed_values(arrays: Sequence[Array], coefficients: CodedArray | None) -> CodedArray:
+    """The sum of log densities (n,), rounded to the grid, and weighted if coded: (n,).
+
+    No two of them make up one complex number: beside one that stands for no density, the other
+    would lose the bits that make every scheme the same.
+    """
+    values = [values_on_grid(array) for array in arrays]
+    if coefficients is None:
+        return summed(values, None)
+    return np.asarray(coefficients @ np.stack(values))
+
+
 class Part(NamedTuple):
     """What a worker can be asked for: a sum over shards, weighted by coefficients if coded."""
 
@@ -131,7 +143,8 @@ class CodedSums:
         workers = sorted(parts)
         vector = self.code.decoding_vector(workers)[workers]
         decoded = vector @ np.stack([parts[worker] for worker in workers])
-        return self.code.unpack(np.asarray(decoded), n)
+        is_paired = len(decoded) != n
+        return self.code.unpack(np.asarray(decoded), n) if is_paired else np.real(decoded)
 
     def lost_shards(self, parts: Collection[int], alive: Collection[int]) -> tuple[int, ...]:
         reached = self.code.decodable({*parts, *alive})
