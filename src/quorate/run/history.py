@@ -33,10 +33,9 @@ from quorate.journal import (
     TaskGiven,
     WorkerEvent,
 )
-from quorate.protocol.exact import ExactScheme
-from quorate.protocol.passes import Answered
 from quorate.protocol.scheme import Scheme
 from quorate.run.blocks import Blocks
+from quorate.run.pass_log import PassLog
 from quorate.run.settings import Settings
 from quorate.run.view import View
 
@@ -80,6 +79,8 @@ class History:
         What happened to workers and to the run, in order, without the tasks given.
     seconds
         How long the run has taken, without a check at its end.
+    passes
+        The passes of an exact run; None for a merge.
     prior_restored
         Whether the prior's share of excluded shards was put back; None if that was not tried.
     """
@@ -90,7 +91,7 @@ class History:
             self.configuration = self._reader.configuration()
             self.settings = Settings.from_json(self.configuration.get("settings"))
             self.dim = int(self.configuration["dim"])
-            self.scheme, self._exact = self._make_scheme()
+            self.scheme, self.passes = self._make_scheme()
         except BaseException:
             self._reader.close()
             raise
@@ -110,14 +111,14 @@ class History:
     def __exit__(self, *_: object) -> None:
         self._reader.close()
 
-    def _make_scheme(self) -> tuple[Scheme, ExactScheme | None]:
-        """The scheme; once more as what it is, if the run is exact."""
+    def _make_scheme(self) -> tuple[Scheme, PassLog | None]:
+        """The scheme, and the passes over the posterior if the run is exact."""
         if self.settings.method == "merge":
             return self.settings.make_scheme(self.dim), None
         start = np.array(self.configuration["start"], dtype=np.float64)
         has_gradient = bool(self.configuration["has_gradient"])
         exact = self.settings.make_exact_scheme(start, self.names, has_gradient=has_gradient)
-        return exact, exact
+        return exact, PassLog(exact)
 
     def read(self) -> None:
         """Take in what is new."""
@@ -125,8 +126,9 @@ class History:
             if isinstance(record, BlockRecord):
                 self._take_block(record)
             elif isinstance(record, PassRecord):
-                assert self._exact is not None
-                self._exact.replay(Answered(*record[1:]))
+                assert self.passes is not None
+                self.passes.take(record)
+                self._count_draws()
             else:
                 self._take_event(record)
             if not isinstance(record, Checked | PriorRestored):  # they come after the draws
@@ -157,7 +159,7 @@ class History:
     @property
     def sends_draws(self) -> bool:
         """Whether blocks hold draws of single shards, and not sums of them, as coded ones do."""
-        return self._exact is None and (not self._rows or bool(self.scheme.received.shard_draws()))
+        return self.passes is None and (not self._rows or bool(self.scheme.received.shard_draws()))
 
     @property
     def excluded(self) -> tuple[int, ...]:
@@ -204,12 +206,12 @@ class History:
     @property
     def n_passes(self) -> int:
         """Passes over the posterior so far; 0 for a merge."""
-        return 0 if self._exact is None else self._exact.inquiry.n_passes
+        return 0 if self.passes is None else self.passes.inquiry.n_passes
 
     @property
     def phase(self) -> str:
         """What goes on: start, fit, weigh, draw or done; an empty string for a merge."""
-        return "" if self._exact is None else self._exact.inquiry.phase
+        return "" if self.passes is None else self.passes.inquiry.phase
 
     def gone(self) -> dict[int, float]:
         """Workers that were lost in this sitting and sent nothing since, and when that was."""
@@ -295,8 +297,8 @@ class History:
             self._gone.clear()
             self._take_back(None)
             self.settings = Settings.from_json(event.settings)
-            if self._exact is not None:
-                self._exact.extend(self.settings.draws)
+            if self.passes is not None:
+                self.passes.extend(self.settings.draws)
             self._leave_out(())
         elif isinstance(event, Excluded):
             self._leave_out(event.shards)
@@ -310,6 +312,10 @@ class History:
             return
         self.prior_restored = None
         self.scheme.leave_out(shards)
+        self._count_draws()
+
+    def _count_draws(self) -> None:
+        """Count draws that became complete since the last block with that block."""
         if self._rows:
             self._rows[-1] = self._rows[-1]._replace(n_global=self.n_global)
 
