@@ -33,6 +33,7 @@ from quorate.journal import (
     TaskGiven,
     WorkerEvent,
 )
+from quorate.protocol.passes import SURVEYS
 from quorate.protocol.scheme import Scheme
 from quorate.run.blocks import Blocks
 from quorate.run.pass_log import PassLog
@@ -262,7 +263,7 @@ class History:
         self._gone.pop(worker, None)
 
     def _take_part(self, part: PartAnswered) -> None:
-        """An answer of a worker in an exact run counts as a block of points."""
+        """An answer of a worker in an exact run counts as a block of points; a survey has none."""
         self._rows.append(
             _Row(
                 begin=max(self._last_ends.get(part.worker, 0.0), part.began),
@@ -271,7 +272,7 @@ class History:
                 attempt=part.attempt,
                 cell=self._cells.setdefault(part.shards, len(self._cells)),
                 first_draw=part.question,
-                n_draws=part.n_points,
+                n_draws=0 if part.lane == SURVEYS else part.n_points,
                 n_shards=len(part.shards),
                 n_bytes=8 * part.n_floats,
                 n_floats=part.n_floats,
