@@ -84,7 +84,8 @@ def _phases(log: PassLog) -> Html:
             scrolling(table(["", "began at", "took", "passes", "points"], rows)),
             note(
                 "Fitting centres a Gaussian on the posterior. Weighing evaluates points around it: "
-                "they give the evidence, and the chains their starts."
+                "they give the evidence, and the chains their starts. The log evidence counts the "
+                "constants that the model leaves in its log densities."
             ),
         ]
     )
@@ -95,17 +96,17 @@ def _phases(log: PassLog) -> Html:
 
 def merge_beside(evidence: Evidence, log: PassLog, pictures: Pictures) -> Html:
     """How far off the Gaussian product of the shards' surveys would have been."""
-    draws, sds = evidence.merged, evidence.merged.std(axis=0)
+    draws = evidence.merged
     found = [log.surveys[shard] for shard in sorted(log.surveys)]
     fits = [(of["mode"], of["lower"]) for of in found if "lower" in of]
-    if len(draws) < FEWEST or not np.all(sds > 0):
+    if len(draws) < FEWEST or not np.all(draws.std(axis=0) > 0):
         return note(TOO_FEW)
     if not fits:
         return note(
-            "No shard has a Gaussian fit of its own: its rows alone leave the posterior flat in "
-            "some direction. There is nothing to merge."
+            "No shard has a Gaussian fit of its own: alone, its rows leave the posterior "
+            "without a mode. There is nothing to merge."
         )
-    merge = product_of(fits, len(found))
+    merge, sds = product_of(fits, len(found)), draws.std(axis=0)
     shifts = (merge.mean - draws.mean(axis=0)) / sds
     ratios = np.sqrt(np.diag(merge.covariance)) / sds
     shown = np.sort(np.argsort(-np.abs(shifts), kind="stable")[:_MOST_BESIDE])
@@ -130,8 +131,8 @@ def merge_beside(evidence: Evidence, log: PassLog, pictures: Pictures) -> Html:
     if lacking := [shard for shard in sorted(log.surveys) if "lower" not in log.surveys[shard]]:
         parts.append(
             note(
-                f"Without {named_shards(lacking)}, which alone leave the posterior flat in some "
-                "direction: the other fits stand for all."
+                f"Without {named_shards(lacking)}, where no Gaussian fit was found: the other fits "
+                "stand for all."
             )
         )
     return joined(parts)
