@@ -1,10 +1,21 @@
-"""Journals of runs that never were, for tests of what reads them."""
+"""Journals of runs that never were, and of a small exact run, for tests of what reads them."""
 
 from dataclasses import fields
 
 import numpy as np
 
-from quorate.journal import BlockRecord, Finished, Journal, Started, TaskGiven, WorkerEvent
+import quorate
+from quorate.journal import (
+    BlockRecord,
+    Finished,
+    Journal,
+    JournalReader,
+    PassRecord,
+    Started,
+    TaskGiven,
+    WorkerEvent,
+)
+from quorate.models import linear
 from quorate.protocol.messages import Happening
 from quorate.protocol.schemes import chosen
 from quorate.run.settings import Settings
@@ -77,3 +88,39 @@ def a_run():
         happened(5.0, "lost", 1, "ended by signal 9"),
         happened(6.0, "restarted", 1),
     ]
+
+
+def exact_run(folder, progress=False):
+    """A small exact run: a linear model on three workers. Returns its result."""
+    rng = np.random.default_rng(3)
+    x = np.column_stack([np.ones(300), rng.normal(size=300)])
+    data = {"X": x, "y": x @ [1.0, -2.0] + rng.normal(size=300)}
+    return quorate.sample(
+        linear(["one", "x"]),
+        data,
+        method="exact",
+        workers=3,
+        draws=200,
+        run_dir=folder,
+        engine=quorate.Processes(1),
+        progress=progress,
+        every=0.0,
+    )
+
+
+def passes_of(folder):
+    """The answers in the journal of an exact run."""
+    with JournalReader(folder) as reader:
+        return [record for record in reader.records() if isinstance(record, PassRecord)]
+
+
+def killed(folder, target, n_passes):
+    """A copy of the journal of a run, up to its n-th PassRecord: as if it was killed there."""
+    with JournalReader(folder) as reader:
+        records = list(reader.records())
+        configuration = reader.configuration()
+    places = [i for i, record in enumerate(records) if isinstance(record, PassRecord)]
+    end = places[n_passes - 1] + 1 if n_passes else 1
+    with Journal.create(target, configuration) as journal:
+        journal.append(records[:end])
+    return target

@@ -1,15 +1,10 @@
 """The live page: who is let in, what is shown, and that it only reads."""
 
-import http.client
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -17,7 +12,7 @@ from click.testing import CliRunner
 
 from helpers import browser, journals
 from helpers.journals import block, happened
-from helpers.processes import PATIENCE
+from helpers.live_client import Client, served
 from quorate.cli import main
 from quorate.errors import BadInputError, MissingExtraError
 from quorate.journal import Finished, Journal, Started
@@ -39,43 +34,6 @@ tell = lambda now: print(now.draws, flush=True)
 result = quorate.sample(MeanModel(), rows, progress=tell, **options)
 print(result.stopped)
 """
-
-
-class Client:
-    """Somebody who asks a server for things."""
-
-    def __init__(self, address):
-        parts = urlsplit(address)
-        self.host, self.port, self.path = parts.hostname, parts.port, parts.path
-        self.token = self.path.strip("/")
-        self.origin = f"http://{self.host}:{self.port}"
-
-    def ask(self, path, method="GET", **headers):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
-        try:
-            connection.request(method, path, headers=headers)
-            answer = connection.getresponse()
-            return answer, answer.read()
-        finally:
-            connection.close()
-
-    def status(self, path, method="GET", **headers):
-        return self.ask(path, method, **headers)[0].status
-
-    def state(self):
-        return json.loads(self.ask(f"{self.path}state")[1])
-
-
-@contextmanager
-def served(folder):
-    server = LiveServer(folder)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield Client(server.address)
-    finally:
-        server.end()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -103,14 +103,19 @@ function showStatus(state) {
   const fine = state.reason === "done" || state.reason === "enough effective draws";
   const running = state.status === "running";
   badge(running ? "running" : state.reason, running || fine ? "good" : "usable");
-  element("what").textContent = `scheme ${state.scheme}, ${count(state.lanes.length)} workers, ` +
-    `redundancy ${state.redundancy}, sampler ${state.sampler}`;
+  const exact = state.method === "exact";
+  element("what").textContent = `${exact ? "exact draws, " : ""}scheme ${state.scheme}, ` +
+    `${count(state.lanes.length)} workers, redundancy ${state.redundancy}` +
+    (exact ? "" : `, sampler ${state.sampler}`);
   const button = element("stop");
   button.hidden = !state.can_stop;
   if (button.hidden) Object.assign(button, { disabled: false, textContent: "Stop the run" });
 }
 
 function showProgress(state) {
+  element("phase").hidden = !state.phase;
+  const passes = state.passes === 1 ? "1 pass" : `${count(state.passes)} passes`;
+  element("phase").textContent = `${state.phase}, ${passes} over the posterior`;
   element("draws").max = state.target;
   element("draws").value = state.draws;
   const left = state.seconds_left === null ? "" : `, about ${duration(state.seconds_left)} left`;
@@ -129,8 +134,9 @@ function showPosterior(state) {
   const parameters = state.parameters;
   const more = state.n_parameters - parameters.length;
   element("posterior").hidden = !parameters.length;
+  const merged = state.method === "exact" ? "" : ", on which draws are merged";
   element("posterior-told").textContent = parameters.length
-    ? "On the unconstrained scale, on which draws are merged. The band is the mean ± 2 Monte Carlo standard " +
+    ? `On the unconstrained scale${merged}. The band is the mean ± 2 Monte Carlo standard ` +
       "errors (MCSE), which narrows as draws arrive." +
       (more ? ` ${count(more)} more parameters are not shown.` : "")
     : "There are too few draws yet.";
@@ -159,12 +165,14 @@ function fillParameter(row, parameter, state) {
 }
 
 function showLanes(state) {
+  const unit = state.method === "exact" ? "points" : "draws";
+  element("unit").textContent = unit;
   each(element("lanes"), state.lanes, () => made("li", made("span"), made("canvas")), (row, lane, worker) => {
     const shards = lane.shards.length > 4 ? `${lane.shards.slice(0, 4).join(", ")}, …` : lane.shards.join(", ");
     const [label, canvas] = row.children;
     const held = lane.shards.length === 1 ? `shard ${shards}` : `shards ${shards}`;
     const status = ["working", "ended"].includes(lane.status) ? "" : ` · ${lane.status}`;
-    label.textContent = `${worker} · ${held} · ${count(lane.draws)} draws${status}`;
+    label.textContent = `${worker} · ${held} · ${count(lane.draws)} ${unit}${status}`;
     label.title = `worker ${worker}: ${count(lane.blocks)} blocks, ${lane.status}`;
     label.className = ["working", "starting", "ended"].includes(lane.status) ? "" : "gone";
     drawLane(canvas, lane, state);

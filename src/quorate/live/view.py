@@ -15,6 +15,7 @@ from quorate.live.writer import can_know_writers, writer
 from quorate.results.html import first_line
 from quorate.run.blocks import Blocks
 from quorate.run.history import History
+from quorate.run.pass_log import PHASES
 
 _LOOK_EVERY = 0.5  # seconds
 _PAUSES = 9  # pause that many times as long as a look took: the cores are for the workers
@@ -79,6 +80,9 @@ class LiveView:
             "status": "running" if running else "ended",
             "reason": None if running else history.stopped or _KILLED,
             "can_stop": running and writing is not None,
+            "method": settings.method,
+            "phase": PHASES.get(history.phase, ""),
+            "passes": history.n_passes,
             "scheme": settings.scheme_options.name,
             "redundancy": settings.shards_per_worker,
             "sampler": history.configuration["settings"]["sampler"],

@@ -218,6 +218,11 @@ def measured(folder: Path) -> tuple[Measured, History]:
     with History(folder) as history:
         history.read()
     require(
+        history.passes is None,
+        f"The run in {folder} is exact. Plans compare how draws of shards are merged: plan by a "
+        "run with method='merge', or with --latency.",
+    )
+    require(
         bool(np.any(history.blocks().first_draws > 0)),
         f"The run in {folder} has no block after warm-up to plan from. Let it run for longer.",
     )

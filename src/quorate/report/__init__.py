@@ -8,7 +8,13 @@ from pathlib import Path
 from string import Template
 
 from quorate.errors import BadInputError
-from quorate.report import making_sections, posterior_sections, run_sections, verdict
+from quorate.report import (
+    exact_sections,
+    making_sections,
+    posterior_sections,
+    run_sections,
+    verdict,
+)
 from quorate.report.evidence import Evidence, gathered
 from quorate.report.svg import Pictures
 from quorate.results.html import Html, element, joined, palette, text
@@ -47,14 +53,32 @@ def _page(evidence: Evidence) -> str:
 
 def _sections(evidence: Evidence, pictures: Pictures) -> Html:
     """The answer first, then why to believe it, then how it was made."""
-    titled = {
+    log = evidence.history.passes
+    of_answer = {
         "Answer": posterior_sections.answer(evidence),
-        "Verdict": verdict.section(evidence.verdict, str(evidence.folder)),
-        "Shards and merged draws": posterior_sections.marginals(evidence, pictures),
-        "Intervals": posterior_sections.intervals(evidence, pictures),
-        "Workers": run_sections.timeline(evidence, pictures),
-        "Draws and errors over time": run_sections.progress(evidence, pictures),
-        "What waiting would have cost": run_sections.waiting(evidence, pictures),
+        "Verdict": verdict.section(
+            evidence.verdict, str(evidence.folder), "exact" if evidence.is_exact else "merged"
+        ),
+    }
+    if log is None:
+        of_run = {
+            "Shards and merged draws": posterior_sections.marginals(evidence, pictures),
+            "Intervals": posterior_sections.intervals(evidence, pictures),
+            "Workers": run_sections.timeline(evidence, pictures),
+            "Draws and errors over time": run_sections.progress(evidence, pictures),
+            "What waiting would have cost": run_sections.waiting(evidence, pictures),
+        }
+    else:
+        of_run = {
+            "Passes": exact_sections.passes(evidence, log),
+            "Densities": posterior_sections.marginals(evidence, pictures),
+            "Intervals": posterior_sections.intervals(evidence, pictures),
+            "Merge beside exact": exact_sections.merge_beside(evidence, log, pictures),
+            "Workers": run_sections.timeline(evidence, pictures),
+            "Draws and errors over time": run_sections.progress(evidence, pictures),
+            "What waiting would have cost": exact_sections.waiting(evidence, log, pictures),
+        }
+    of_making = {
         "Bandwidth": run_sections.bandwidth(evidence),
         "Configuration": making_sections.configuration(evidence),
         "Versions": making_sections.versions(evidence),
@@ -62,5 +86,5 @@ def _sections(evidence: Evidence, pictures: Pictures) -> Html:
     }
     return joined(
         element("section", element("h2", title), content, id=title.lower().replace(" ", "-"))
-        for title, content in titled.items()
+        for title, content in {**of_answer, **of_run, **of_making}.items()
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
+from quorate.numerics.ess import in_chains, nested_rhat
 from quorate.report.counterfactual import Pace, cmc_releases, paces
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.result import DENSITIES, SUMMARY, VERDICT, load_summary
@@ -53,13 +54,26 @@ class Evidence:
     verdict: dict[str, Any] | str | None
     saved_densities: Densities | None = None
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the draws are of the posterior itself, and not merged."""
+        return self.history.passes is not None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Keys of the columns of the table, with their titles."""
+        return {**COLUMNS, "r_hat": "R-hat"} if self.is_exact else COLUMNS
+
     @cached_property
     def rows(self) -> Rows:
         """Rows of the table: as saved, or else those of the unconstrained draws."""
         if self.saved is not None:
             return self.saved
-        columns = zip(self._columns, self.ess, strict=False)
-        return {name: summary_row(values, float(ess)) for (name, values), ess in columns}
+        columns = zip(self._columns, self.ess, self.r_hat, strict=False)
+        return {
+            name: {**summary_row(values, float(ess)), "r_hat": float(r_hat)}
+            for (name, values), ess, r_hat in columns
+        }
 
     @cached_property
     def _columns(self) -> list[tuple[str, Array]]:
@@ -78,6 +92,12 @@ class Evidence:
         if not len(self.merged):
             return np.full(self.history.dim, np.nan)
         return self.history.view.ess()
+
+    @cached_property
+    def r_hat(self) -> Array:
+        """Nested R-hat of each coordinate of an exact run; NaN if it is unknown."""
+        n_chains = self.history.scheme.received.n_chains if self.is_exact else 1
+        return nested_rhat(in_chains(self.merged, n_chains))
 
     @cached_property
     def densities(self) -> Densities:
@@ -115,7 +135,12 @@ class Evidence:
 
     @cached_property
     def cmc_times(self) -> Array:
-        """When `counts` global draws would have been complete under CMC; inf for never."""
+        """When `counts` global draws would have been complete under CMC; inf for never.
+
+        Exact runs have no draws of shards to tell that from.
+        """
+        if self.is_exact:
+            return np.full(len(self.counts), np.inf)
         return cmc_releases(self.paces, self.counts)
 
     def errors(self) -> tuple[Array, Array]:

@@ -25,13 +25,13 @@ def configuration(evidence: Evidence) -> Html:
     for event in history.events:
         if isinstance(event, Started | Resumed | Finished):
             about[f"{event.word} at"] = event.date.replace("T", " ").replace("+00:00", " UTC")
-    return _pairs({name.replace("_", " "): value for name, value in about.items()})
+    return pairs({name.replace("_", " "): value for name, value in about.items()})
 
 
 def versions(evidence: Evidence) -> Html:
     """Versions of the software that made the draws, and of the software that wrote the report."""
     kept = evidence.history.configuration.get("versions", {})
-    return _pairs({**kept, "this report": f"quorate {version('quorate')}"})
+    return pairs({**kept, "this report": f"quorate {version('quorate')}"})
 
 
 def how_to_cite() -> Html:
@@ -39,7 +39,8 @@ def how_to_cite() -> Html:
     return joined([bullet_list(citing.references()), element("pre", Html(citing.bibtex()))])
 
 
-def _pairs(items: dict[str, object]) -> Html:
+def pairs(items: dict[str, object]) -> Html:
+    """Names and values, in columns."""
     return element(
         "dl",
         *(

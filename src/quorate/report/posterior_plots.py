@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from quorate._types import Array
 from quorate.report.evidence import Rows
-from quorate.report.svg import ACCENT, FAINT, INK, MUTED, bare, canvas, drawing, shard_colour
+from quorate.report.svg import ACCENT, BAD, FAINT, INK, MUTED, bare, canvas, drawing, shard_colour
 from quorate.results.html import shortened
 from quorate.results.marginals import Marginal
 from quorate.results.summary import INTERVAL
@@ -57,6 +58,28 @@ def _intervals(axes: Axes, rows: list[dict[str, float]], names: list[str]) -> No
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="x", color=MUTED)
+
+
+def beside(names: Sequence[str], exact: Array, merged: Array) -> Figure:
+    """Intervals of exact draws and of a merge, (n, 2) each, in posterior standard deviations."""
+    places = np.arange(len(names))
+    with drawing():
+        figure = canvas(440, _ROW_HEIGHT * len(names) + 78)
+        axes = figure.add_subplot()
+        axes.axvline(0.0, color=FAINT, linewidth=1.0)
+        for shift, (low, high), colour, label in (
+            (-0.16, exact.T, ACCENT, "exact draws"),
+            (0.16, merged.T, BAD, "merge of the fits"),
+        ):
+            axes.hlines(places + shift, low, high, color=colour, linewidth=2.0, label=label)
+        axes.plot(merged.mean(axis=1), places + 0.16, "o", color=BAD, markersize=3.5)
+        axes.set_yticks(places, [shortened(name, 24) for name in names], parse_math=False)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("posterior sds from the mean of the exact draws")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, fontsize=9, borderpad=0)
+    return figure
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """Sections of a report about the posterior."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import floor, log10
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from quorate.errors import named_shards
 from quorate.journal import WorkerEvent
-from quorate.report.evidence import COLUMNS, Evidence
+from quorate.report.evidence import Evidence
 from quorate.report.posterior_plots import forest, marginal
 from quorate.report.svg import Pictures, legend
 from quorate.results.html import (
@@ -36,11 +36,14 @@ _DIGITS = {"sd": 3, "mcse": 2}
 def answer(evidence: Evidence) -> Html:
     """The parameters, and warnings that come before them."""
     rows = evidence.rows
-    lines = [[element("bdi", name), *_cells(row)] for name, row in islice(rows.items(), _MOST_ROWS)]
+    lines = [
+        [element("bdi", name), *_cells(row, evidence.columns)]
+        for name, row in islice(rows.items(), _MOST_ROWS)
+    ]
     more = len(rows) - len(lines)
     parts = [_left_out(evidence)] if evidence.history.excluded else []
     parts += [element("p", line, class_="warning") for line in _warnings(evidence)]
-    head = ["parameter", *COLUMNS.values()]
+    head = ["parameter", *evidence.columns.values()]
     if not lines:
         return joined([*parts, note(TOO_FEW)])
     parts.append(scrolling(table(head, lines, class_="stacked")))
@@ -53,9 +56,12 @@ def answer(evidence: Evidence) -> Html:
 def _about(evidence: Evidence) -> str:
     """What the columns of the table mean."""
     scale = "" if evidence.saved is not None else " All on the unconstrained scale."
+    nested = (
+        " R-hat: nested R-hat of groups of chains, 1 if all agree." if evidence.is_exact else ""
+    )
     return (
         "3 % and 97 %: ends of the 94 % interval. ESS: effective sample size. MCSE: Monte Carlo "
-        f"standard error of the mean, sd/√ESS.{scale}"
+        f"standard error of the mean, sd/√ESS.{nested}{scale}"
     )
 
 
@@ -98,9 +104,10 @@ def _warnings(evidence: Evidence) -> list[str]:
     if history.stopped is None:
         told.append("The run was still running, or had been killed, when this was written.")
     if evidence.saved is None:
+        merged = "" if evidence.is_exact else " on which they are merged"
         told.append(
             "The run has not saved draws on the natural scale. The numbers are of the draws in its "
-            "journal, on the unconstrained scale on which they are merged."
+            f"journal, on the unconstrained scale{merged}."
         )
     if gone := history.gone():
         events = ((e.worker, e.what) for e in history.events if isinstance(e, WorkerEvent))
@@ -110,14 +117,16 @@ def _warnings(evidence: Evidence) -> list[str]:
     return told
 
 
-def _cells(row: dict[str, float]) -> list[str]:
+def _cells(row: dict[str, float], columns: Iterable[str]) -> list[str]:
     """Numbers with as many decimals as three significant digits of the sd have."""
-    told = {key: number(row[key], _DIGITS.get(key, 4)) for key in COLUMNS}
+    told = {key: number(row[key], _DIGITS.get(key, 4)) for key in columns}
     for keys, by in ((("mean", "sd", *INTERVAL), "sd"), (("mcse",), "mcse")):
         decimals = _decimals(row[by], _DIGITS[by])
         if decimals <= _MOST_DECIMALS:
             told |= {key: fixed(row[key], max(decimals, 0)) for key in keys}
     told["ess"] = count(row["ess"])
+    if "r_hat" in told:
+        told["r_hat"] = fixed(row["r_hat"], 3) if np.isfinite(row["r_hat"]) else "—"
     return list(told.values())
 
 
@@ -134,7 +143,9 @@ def marginals(evidence: Evidence, pictures: Pictures) -> Html:
     panels = [_panel(pictures, shown, found.shards) for shown in found.marginals]
     saved = evidence.saved_densities is not None
     scale = "On the natural scale" if saved else "On the unconstrained scale"
-    if history.sends_draws:
+    if evidence.is_exact:
+        told = "the exact draws. Shards only evaluate, so they have no draws of their own."
+    elif history.sends_draws:
         told = (
             "each shard in its colour, the merged draws as a thick line. If a shard lies apart "
             "from the others, look at its rows."

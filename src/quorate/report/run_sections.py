@@ -28,11 +28,14 @@ _MOST_EVENTS, _MOST_WAITING = 60, 40
 def ran(history: History) -> str:
     """The run in one sentence."""
     settings = history.settings
+    kind, by = "global draws", ""
+    if history.passes is not None:
+        kind, by = "exact draws", f", with {history.n_passes:,} passes"
     lacking = f", WITHOUT THE ROWS OF {named_shards(history.excluded).upper()}"
     return (
-        f"{history.n_global:,} of {settings.draws:,} global draws by "
+        f"{history.n_global:,} of {settings.draws:,} {kind} by "
         f"{settings.scheme_options.name} on {settings.workers} workers "
-        f"(redundancy {settings.shards_per_worker}) in {seconds(history.seconds)}: "
+        f"(redundancy {settings.shards_per_worker}){by} in {seconds(history.seconds)}: "
         f"{history.stopped or 'not finished'}"
         f"{lacking if history.excluded else ''}"
     )
@@ -42,11 +45,14 @@ def timeline(evidence: Evidence, pictures: Pictures) -> Html:
     """A lane for each worker, and a list of what happened."""
     history, blocks = evidence.history, evidence.blocks
     if not len(blocks):
-        return note("No block has arrived yet.")
+        return note(
+            "No answer has arrived yet." if evidence.is_exact else "No block has arrived yet."
+        )
     picture = pictures.svg(run_plots.timeline(history, blocks), "timeline of all workers", "lanes")
+    what = "Answers" if evidence.is_exact else "Blocks"
     caption = element(
         "figcaption",
-        "Blocks in the colours of their shards. ×: lost, failed, silent or refused; ▷: restarted; "
+        f"{what} in the colours of their shards. ×: lost, failed, silent or refused; ▷: restarted; "
         "□: retired; ◇: quarantined; dashed line: the run was resumed",
         "; dotted line: shards were left out." if history.excluded else ".",
     )
@@ -80,7 +86,9 @@ def progress(evidence: Evidence, pictures: Pictures) -> Html:
         "Dashed: with the measured block times of the same workers, if every draw had waited for "
         "all of them."
     )
-    if np.isinf(evidence.cmc_times).all():
+    if evidence.is_exact:
+        cmc = "Every pass brings the chains of one ensemble further."
+    elif np.isinf(evidence.cmc_times).all():
         cmc = "Plain CMC would have had none of them, because a worker sent no block."
     draws = pictures.figure(
         run_plots.draws_over_time(evidence),
@@ -148,14 +156,16 @@ def _waiting_table(evidence: Evidence, times: Array, reasons: list[str]) -> Html
 
 
 def bandwidth(evidence: Evidence) -> Html:
-    """How much workers sent, and how much they would send under plain CMC."""
+    """How much workers sent; of a merge also how much they would send under plain CMC."""
     blocks, history = evidence.blocks, evidence.history
     n_bytes, n_floats = int(blocks.n_bytes.sum()), int(blocks.n_floats.sum())
     rows = [["total", f"{n_bytes:,}", f"{n_floats:,}"]]
     if history.n_global:
         each = [f"{total / history.n_global:,.1f}" for total in (n_bytes, n_floats)]
         rows.append(["per global draw", *each])
-    least = history.n_workers * history.dim
-    rows.append(["per global draw, plain CMC", f"{8 * least:,}", f"{least:,}"])
-    what = note("Contents of blocks, without headers and without the states of chains.")
-    return joined([scrolling(table(["", "bytes", "floats"], rows)), what])
+    what = "Answers at points and surveys of shards, without headers."
+    if not evidence.is_exact:
+        least = history.n_workers * history.dim
+        rows.append(["per global draw, plain CMC", f"{8 * least:,}", f"{least:,}"])
+        what = "Contents of blocks, without headers and without the states of chains."
+    return joined([scrolling(table(["", "bytes", "floats"], rows)), note(what)])

@@ -20,8 +20,8 @@ _SHOWN = 100  # parameters
 _NAMES = {"ess": "ESS", "r_hat": "R-hat", "p_value": "p-value"}
 
 
-def section(verdict: dict[str, Any] | str | None, folder: str) -> Html:
-    """The verdict and its advice; or how to get one."""
+def section(verdict: dict[str, Any] | str | None, folder: str, kind: str = "merged") -> Html:
+    """The verdict and its advice; or how to get one. `kind` says what the draws are."""
     if verdict is None:
         return note("The draws were not checked. Run ", code(f"quorate check {folder}"), ".")
     if isinstance(verdict, str):
@@ -40,26 +40,26 @@ def section(verdict: dict[str, Any] | str | None, folder: str) -> Html:
         [
             first,
             element("p", _sentence(str(advice))) if advice else "",
-            _corrected(verdict.get("raw"), verdict.get("corrected")),
+            _corrected(verdict.get("raw"), verdict.get("corrected"), kind),
             _shards(verdict.get("shards")),
         ]
     )
 
 
-def _corrected(raw: object, corrected: object) -> Html:
-    """Summaries of the merged draws and of the corrected ones, side by side."""
+def _corrected(raw: object, corrected: object, kind: str) -> Html:
+    """Summaries of the draws and of the points of the check, side by side."""
     if not isinstance(raw, Mapping) or not isinstance(corrected, Mapping):
         return Html()
     shared = [name for name in raw if name in corrected][:_SHOWN]
     measures = list(dict.fromkeys(key for name in shared for key in _fields(raw[name])))
-    head = ["parameter", *(f"{m}, {kind}" for m in measures for kind in ("merged", "corrected"))]
+    head = ["parameter", *(f"{m}, {of}" for m in measures for of in (kind, "corrected"))]
     rows = [
         [name, *(_value(_fields(f[name]).get(m, "")) for m in measures for f in (raw, corrected))]
         for name in shared
     ]
     if not rows:
         return Html()
-    summary = element("summary", "Merged and corrected draws, side by side")
+    summary = element("summary", f"{kind.capitalize()} and corrected draws, side by side")
     return element("details", summary, scrolling(table(head, rows)))
 
 

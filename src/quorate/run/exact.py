@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from quorate.engines.drive import Engine
 from quorate.journal import JournalReader, PartAnswered, PassRecord, Record, Resumed
 from quorate.models.subposterior import Target
 from quorate.protocol.exact import ExactScheme
@@ -11,6 +12,8 @@ from quorate.protocol.messages import Command, Evaluate, Keep, Survey, Surveyed,
 from quorate.protocol.passes import SURVEYS, Answered, PassCoordinator
 from quorate.protocol.sums import Sums
 from quorate.results.result import Result
+from quorate.run.pass_log import PHASES
+from quorate.run.progress import Progress
 from quorate.run.run import Run
 from quorate.run.settings import Settings
 from quorate.trust.exact import ExactQuestion
@@ -95,6 +98,12 @@ class ExactRun(Run):
             question,
             answer.size,
             answer.n_floats,
+        )
+
+    def _progress(self, engine: Engine) -> Progress:
+        inquiry = self.scheme.inquiry
+        return replace(
+            super()._progress(engine), phase=PHASES[inquiry.phase], passes=inquiry.n_passes
         )
 
     def _question(self, result: Result) -> ExactQuestion:

@@ -33,10 +33,10 @@ from quorate.journal import (
     TaskGiven,
     WorkerEvent,
 )
-from quorate.protocol.exact import ExactScheme
-from quorate.protocol.passes import Answered
+from quorate.protocol.passes import SURVEYS
 from quorate.protocol.scheme import Scheme
 from quorate.run.blocks import Blocks
+from quorate.run.pass_log import PassLog
 from quorate.run.settings import Settings
 from quorate.run.view import View
 
@@ -80,6 +80,8 @@ class History:
         What happened to workers and to the run, in order, without the tasks given.
     seconds
         How long the run has taken, without a check at its end.
+    passes
+        The passes of an exact run; None for a merge.
     prior_restored
         Whether the prior's share of excluded shards was put back; None if that was not tried.
     """
@@ -90,7 +92,7 @@ class History:
             self.configuration = self._reader.configuration()
             self.settings = Settings.from_json(self.configuration.get("settings"))
             self.dim = int(self.configuration["dim"])
-            self.scheme, self._exact = self._make_scheme()
+            self.scheme, self.passes = self._make_scheme()
         except BaseException:
             self._reader.close()
             raise
@@ -110,14 +112,14 @@ class History:
     def __exit__(self, *_: object) -> None:
         self._reader.close()
 
-    def _make_scheme(self) -> tuple[Scheme, ExactScheme | None]:
-        """The scheme; once more as what it is, if the run is exact."""
+    def _make_scheme(self) -> tuple[Scheme, PassLog | None]:
+        """The scheme, and the passes over the posterior if the run is exact."""
         if self.settings.method == "merge":
             return self.settings.make_scheme(self.dim), None
         start = np.array(self.configuration["start"], dtype=np.float64)
         has_gradient = bool(self.configuration["has_gradient"])
         exact = self.settings.make_exact_scheme(start, self.names, has_gradient=has_gradient)
-        return exact, exact
+        return exact, PassLog(exact)
 
     def read(self) -> None:
         """Take in what is new."""
@@ -125,8 +127,9 @@ class History:
             if isinstance(record, BlockRecord):
                 self._take_block(record)
             elif isinstance(record, PassRecord):
-                assert self._exact is not None
-                self._exact.replay(Answered(*record[1:]))
+                assert self.passes is not None
+                self.passes.take(record)
+                self._count_draws()
             else:
                 self._take_event(record)
             if not isinstance(record, Checked | PriorRestored):  # they come after the draws
@@ -157,7 +160,7 @@ class History:
     @property
     def sends_draws(self) -> bool:
         """Whether blocks hold draws of single shards, and not sums of them, as coded ones do."""
-        return self._exact is None and (not self._rows or bool(self.scheme.received.shard_draws()))
+        return self.passes is None and (not self._rows or bool(self.scheme.received.shard_draws()))
 
     @property
     def excluded(self) -> tuple[int, ...]:
@@ -204,12 +207,12 @@ class History:
     @property
     def n_passes(self) -> int:
         """Passes over the posterior so far; 0 for a merge."""
-        return 0 if self._exact is None else self._exact.inquiry.n_passes
+        return 0 if self.passes is None else self.passes.inquiry.n_passes
 
     @property
     def phase(self) -> str:
         """What goes on: start, fit, weigh, draw or done; an empty string for a merge."""
-        return "" if self._exact is None else self._exact.inquiry.phase
+        return "" if self.passes is None else self.passes.inquiry.phase
 
     def gone(self) -> dict[int, float]:
         """Workers that were lost in this sitting and sent nothing since, and when that was."""
@@ -260,7 +263,7 @@ class History:
         self._gone.pop(worker, None)
 
     def _take_part(self, part: PartAnswered) -> None:
-        """An answer of a worker in an exact run counts as a block of points."""
+        """An answer of a worker in an exact run counts as a block of points; a survey has none."""
         self._rows.append(
             _Row(
                 begin=max(self._last_ends.get(part.worker, 0.0), part.began),
@@ -269,7 +272,7 @@ class History:
                 attempt=part.attempt,
                 cell=self._cells.setdefault(part.shards, len(self._cells)),
                 first_draw=part.question,
-                n_draws=part.n_points,
+                n_draws=0 if part.lane == SURVEYS else part.n_points,
                 n_shards=len(part.shards),
                 n_bytes=8 * part.n_floats,
                 n_floats=part.n_floats,
@@ -295,8 +298,8 @@ class History:
             self._gone.clear()
             self._take_back(None)
             self.settings = Settings.from_json(event.settings)
-            if self._exact is not None:
-                self._exact.extend(self.settings.draws)
+            if self.passes is not None:
+                self.passes.extend(self.settings.draws)
             self._leave_out(())
         elif isinstance(event, Excluded):
             self._leave_out(event.shards)
@@ -310,6 +313,10 @@ class History:
             return
         self.prior_restored = None
         self.scheme.leave_out(shards)
+        self._count_draws()
+
+    def _count_draws(self) -> None:
+        """Count draws that became complete since the last block with that block."""
         if self._rows:
             self._rows[-1] = self._rows[-1]._replace(n_global=self.n_global)
 

@@ -43,6 +43,9 @@ class Progress:
         Progress of each worker.
     notes
         What happened to workers, and when.
+    phase, passes
+        What an exact run does, such as "fitting", and its passes so far; an empty string and 0 for
+        a merge.
     """
 
     seconds: float
@@ -51,6 +54,8 @@ class Progress:
     speed: float
     workers: tuple[WorkerProgress, ...]
     notes: tuple[tuple[float, Note], ...]
+    phase: str = ""
+    passes: int = 0
 
     @property
     def seconds_left(self) -> float | None:
@@ -59,8 +64,10 @@ class Progress:
 
     def as_json(self) -> dict[str, Any]:
         """The progress as JSON values."""
+        exact = {"phase": self.phase, "passes": self.passes} if self.phase else {}
         return {
             "seconds": round(self.seconds, 3),
+            **exact,
             "draws": self.draws,
             "target": self.target,
             "seconds_left": self.seconds_left,
@@ -125,8 +132,12 @@ def json_lines(file: TextIO | None = None) -> Listener:
 
 
 def one_line(progress: Progress) -> str:
-    """Draws so far and time left, in one line."""
-    line = f"{progress.seconds:8.1f} s  {progress.draws:,} of {progress.target:,} draws"
+    """Draws so far and time left, in one line; of an exact run also what it does."""
+    line = f"{progress.seconds:8.1f} s  "
+    if progress.phase:
+        passes = "1 pass" if progress.passes == 1 else f"{progress.passes:,} passes"
+        line += f"{progress.phase}, {passes}, "
+    line += f"{progress.draws:,} of {progress.target:,} draws"
     left = progress.seconds_left
     return line if left is None else f"{line}, about {left:.0f} s left"
 
@@ -163,7 +174,8 @@ class LiveTable:
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False)
-        for column in ("worker", "shards", "status", "blocks", "draws sent"):
+        sent = "points sent" if progress.phase else "draws sent"
+        for column in ("worker", "shards", "status", "blocks", sent):
             table.add_column(column, justify="left" if column == "status" else "right")
         for number, worker in enumerate(progress.workers):
             held = ", ".join(map(str, worker.shards[:6])) + (", …" * (len(worker.shards) > 6))

@@ -1,0 +1,75 @@
+"""Commands that read an exact run: summary, check, plan; and what its progress says."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from helpers import journals
+from quorate.cli import main
+from quorate.run.progress import Progress, json_lines, one_line
+
+
+def quorate(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def heard():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory, heard):
+    return journals.exact_run(tmp_path_factory.mktemp("exact") / "run", heard.append)
+
+
+def test_a_run_tells_its_phase(result, heard):
+    first, last = heard[0], heard[-1]
+    assert (first.phase, first.passes) == ("surveying shards", 0)
+    assert (last.phase, last.passes) == ("done", result.n_passes)
+    assert "drawing" in {progress.phase for progress in heard}
+
+
+def test_summary_prints_it_again(result):
+    answer = quorate("summary", result.run_dir)
+    assert answer.exit_code == 0, answer.output
+    for words in ("one", "sigma", "r_hat", "200 exact draws by adaptive on 3 workers"):
+        assert words in answer.output
+
+
+def test_check_gives_the_same_verdict(result):
+    answer = quorate("check", result.run_dir, "--processes", 1)
+    assert answer.exit_code == 0, answer.output
+    assert f"Verdict: {result.verdict}" in answer.output
+
+
+def test_check_of_a_run_without_draws_says_so(result, tmp_path):
+    run = journals.killed(Path(result.run_dir), tmp_path / "run", 4)
+    shutil.copytree(Path(result.run_dir) / "shards", run / "shards")
+    shutil.copy(Path(result.run_dir) / "model.pkl", run)
+    answer = quorate("check", run, "--processes", 1)
+    assert answer.exit_code == 3
+    assert "not checked: 0 draws are too few for a check" in answer.output
+
+
+def test_a_plan_cannot_be_made_from_it(result):
+    answer = quorate("plan", "--from", result.run_dir)
+    assert answer.exit_code == 2
+    assert "is exact" in answer.output
+    assert "method='merge'" in answer.output
+
+
+def test_progress_says_the_phase():
+    exact = Progress(1.0, 0, 200, 0.0, (), (), "fitting", 1)
+    assert one_line(exact).strip() == "1.0 s  fitting, 1 pass, 0 of 200 draws"
+    assert one_line(Progress(1.0, 50, 200, 50.0, (), ())).split("  ")[-1] == (
+        "50 of 200 draws, about 3 s left"
+    )
+    file = io.StringIO()
+    json_lines(file)(exact)
+    assert json.loads(file.getvalue())["phase"] == "fitting"
+    assert "phase" not in Progress(1.0, 0, 200, 0.0, (), ()).as_json()

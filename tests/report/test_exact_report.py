@@ -1,0 +1,139 @@
+"""The report of an exact run: its passes, a merge beside them, and a run that was killed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from helpers import browser, journals
+from helpers.report_page import checked
+from quorate.cli import main
+from quorate.passes.inquiry import product_of
+from quorate.report import report
+from quorate.report.evidence import gathered
+from quorate.report.exact_sections import merge_beside
+from quorate.report.svg import Pictures
+from quorate.run.history import History
+
+TITLES = [
+    "Answer",
+    "Verdict",
+    "Passes",
+    "Densities",
+    "Intervals",
+    "Merge beside exact",
+    "Workers",
+    "Draws and errors over time",
+    "What waiting would have cost",
+    "Bandwidth",
+    "Configuration",
+    "Versions",
+    "How to cite",
+]
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    return journals.exact_run(tmp_path_factory.mktemp("exact") / "run")
+
+
+@pytest.fixture(scope="module")
+def folder(result):
+    return Path(result.run_dir)
+
+
+def test_all_is_there(result, folder):
+    page = checked(report(folder))
+    assert [title for title in page.texts if title in TITLES] == TITLES
+    value, error = result.log_evidence
+    for words in (
+        f"200 of 200 exact draws by adaptive on 3 workers (redundancy 2), with {result.n_passes}",
+        f"passes {result.n_passes}",
+        f"chains {result.n_chains}, by elliptical slices draws of each chain 8",
+        f"log evidence {value:,.2f} ± {error:.2g}".replace("-", "−"),
+        "surveying shards 0.00 s",
+        "weighing",
+    ):
+        assert words in page.text
+    assert "CMC" not in page.text.replace("Consensus Monte Carlo", "")
+    assert "merged draws" not in page.text
+
+
+def test_numbers_are_those_of_the_result(result, folder):
+    words = checked(report(folder)).text
+    rows = result.summary_rows()
+    least = min(row["ess"] for name, row in rows.items() if name != "sigma")
+    assert f"{least:,.0f}" in words
+    for row in rows.values():
+        assert f"{row['r_hat']:.3f}" in words
+    assert result.verdict.verdict in words
+
+
+def test_a_merge_of_the_surveys_stands_beside_the_draws(result, folder):
+    found = [record.arrays for record in journals.passes_of(folder) if record.lane < 0]
+    merge = product_of([(of["mode"], of["lower"]) for of in found], 3)
+    draws = result.unconstrained
+    shifts = (merge.mean - draws.mean(axis=0)) / draws.std(axis=0)
+    words = checked(report(folder)).text
+    assert f"off by up to {np.abs(shifts).max():.2f} posterior sds" in words
+
+
+@pytest.mark.parametrize(
+    ("lacking", "told"),
+    [((1,), "Without shard 1, where no Gaussian fit was found"), ((0, 1, 2), "nothing to merge")],
+)
+def test_shards_without_a_fit_are_named(folder, lacking, told):
+    with History(folder) as history:
+        history.read()
+        history.passes.surveys |= {shard: {} for shard in lacking}
+        assert told in merge_beside(gathered(history, folder), history.passes, Pictures())
+
+
+@pytest.mark.parametrize(
+    ("n_passes", "phase"), [(0, "surveying shards"), (3, "fitting"), (4, "fitting")]
+)
+def test_a_run_that_was_killed_before_its_first_draw(folder, tmp_path, n_passes, phase):
+    run = journals.killed(folder, tmp_path / "run", n_passes)
+    page = checked(report(run))
+    assert [title for title in page.texts if title in TITLES] == TITLES
+    assert "0 of 200 exact draws" in page.text
+    assert "still running, or had been killed" in page.text
+    assert phase in page.text
+    assert "weighing 2" not in page.text
+
+
+def test_a_run_that_was_killed_at_any_moment(folder, tmp_path):
+    n_passes = len(journals.passes_of(folder))
+    for n in range(5, n_passes, 6):
+        run = journals.killed(folder, tmp_path / f"run {n}", n)
+        assert f"{max(0, n - 3)} passes" in checked(report(run)).text
+
+
+def test_the_verdict_has_no_shards(folder):
+    kept = json.loads((folder / "verdict.json").read_text())
+    assert kept["shards"] == []
+    words = checked(report(folder)).text
+    assert "Exact and corrected draws, side by side" in words
+
+
+def test_the_command_writes_it(folder, tmp_path):
+    path = tmp_path / "report.html"
+    answer = CliRunner().invoke(main, ["report", str(folder), "-o", str(path)])
+    assert answer.exit_code == 0, answer.output
+    checked(path.read_text())
+
+
+@browser.needed
+@pytest.mark.parametrize("width", [360, 1200])
+def test_nothing_overlaps(folder, tmp_path, width):
+    path = tmp_path / "report.html"
+    path.write_text(report(folder))
+    with browser.opened(tmp_path / "profile") as page:
+        page.look(path.as_uri(), width)
+        texts = page.texts()
+        assert browser.overlapping(texts) == []
+        assert [text["text"] for text in texts if text["cut"] > 1] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.complaints == []
