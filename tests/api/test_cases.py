@@ -50,9 +50,9 @@ def test_one_shard_is_the_posterior(case, sampler, n_draws, seed, tmp_path):
 def assert_consensus(case, draws, merged):
     """RMS errors of merged means and sds are those of long runs, but for noise in the weights.
 
-    The noise of means was 0.85 √(d / ESS) standard deviations (RMS) over 19 posteriors; that of sds
-    is half of it, and both are twice as much for capture_Mt, which has a long tail. The ESS is that of means: ranks do not see how far
-    out a chain was for a while.
+    The noise of means was 0.85 √(d / ESS) standard deviations (RMS) over 19 posteriors. That of sds
+    is half of it, and both are twice as much for capture_Mt, which has a long tail. The ESS is that
+    of means: ranks do not see how far out a chain was for a while.
     """
     n_shards, dim = draws.shape[1:]
     known = REFERENCE[case]
