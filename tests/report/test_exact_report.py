@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from helpers import browser, journals
 from helpers.report_page import checked
 from quorate.cli import main
+from quorate.journal import Journal, JournalReader, PassRecord
 from quorate.passes.inquiry import product_of
 from quorate.report import report
 from quorate.report.evidence import gathered
@@ -109,6 +110,17 @@ def test_a_run_that_was_killed_at_any_moment(folder, tmp_path):
     for n in range(5, n_passes, 6):
         run = journals.killed(folder, tmp_path / f"run {n}", n)
         assert f"{max(0, n - 3)} passes" in checked(report(run)).text
+
+
+def test_a_survey_that_is_damaged_is_no_trouble(folder, tmp_path):
+    with JournalReader(folder) as reader:
+        configuration, records = reader.configuration(), list(reader.records())
+    first = next(record for record in records if isinstance(record, PassRecord))
+    with Journal.create(tmp_path / "run", configuration) as journal:
+        journal.append([record for record in records if record is not first])
+    words = checked(report(tmp_path / "run")).text
+    assert "0 of 200 exact draws" in words
+    assert "surveying shards 0.00 s" in words
 
 
 def test_the_verdict_has_no_shards(folder):

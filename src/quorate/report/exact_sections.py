@@ -183,8 +183,8 @@ def _waited(times: Array, took: float) -> str:
     slowest = int(np.argmax(times))
     if times[slowest] <= took:
         return (
-            f"Waiting for all workers would have cost little: the slowest, worker {slowest}, needs "
-            f"{seconds(times[slowest])} for one shard at all points."
+            "No worker is so slow that it alone would have made them longer: the slowest, worker "
+            f"{slowest}, needs {seconds(times[slowest])} for one shard at all points."
         )
     with_all = "With one shard at every worker, and every pass waiting for all of them, they would"
     if np.isfinite(times[slowest]):

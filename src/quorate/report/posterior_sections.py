@@ -46,7 +46,8 @@ def answer(evidence: Evidence) -> Html:
     head = ["parameter", *evidence.columns.values()]
     if not lines:
         return joined([*parts, note(TOO_FEW)])
-    parts.append(scrolling(table(head, lines, class_="stacked")))
+    narrow = "stacked seven" if evidence.is_exact else "stacked"  # how phones fold it
+    parts.append(scrolling(table(head, lines, class_=narrow)))
     parts.append(note(_about(evidence)))
     if more:
         parts.append(note(f"… and {more:,} more in summary.json."))
