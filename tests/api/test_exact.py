@@ -197,6 +197,7 @@ def test_the_answer_does_not_depend_on_the_number_of_shards(case, workers, seed)
     assert_reference(case, result)
 
 
+@pytest.mark.filterwarnings("ignore::quorate.errors.NotANumberWarning")
 def test_a_merge_does(seed):
     """The control: at K = 8 its floor is above a standard deviation."""
     merged = quorate.sample(

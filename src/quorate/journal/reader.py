@@ -174,10 +174,11 @@ class JournalReader:
                 return None
             self.chains[record.key] = Reached(record.next_draw, state)
         if isinstance(record, PassRecord) and record.lane >= 0:
-            if record.number != self._n_questions.get(record.lane, 0):
+            n_answered = self._n_questions.get(record.lane, 0)
+            if record.number > n_answered:
                 self.dropped[row.id] = "it comes after a gap in its lane"
                 return None
-            self._n_questions[record.lane] = record.number + 1
+            self._n_questions[record.lane] = max(n_answered, record.number + 1)
         return record
 
     def _warn(self) -> None:

@@ -10,6 +10,7 @@ from scipy.special import ndtri
 
 from quorate._types import Array
 
+_GROUPS = 8  # of chains, for nested R-hat
 SHORTEST = 4  # draws of a chain from which R-hat and ESS can be computed
 
 
@@ -46,24 +47,26 @@ def ess_of_chains(draws: Array, n_chains: int) -> Array:
     return bulk_ess(chains) if chains.shape[1] >= SHORTEST else np.full(draws.shape[1:], np.nan)
 
 
-def nested_rhat(draws: Array, n_groups: int = 8) -> Array:
+def nested_rhat(draws: Array, errors: float = 0.0) -> Array:
     """Nested R-hat of many short chains: how much groups of chains differ; 1 if they do not.
 
     After Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari & Gelman (2024), "Nested R̂". A group
     has the chains whose first draws of a function are neighbours in order. Chains that remember
-    where they began make their groups differ.
+    where they began make their groups differ. The noise of the means of groups is subtracted, and
+    so many of its standard `errors` more.
     """
-    n_groups = min(n_groups, draws.shape[0] // 2)
+    n_groups = min(_GROUPS, draws.shape[0] // 2)
     if n_groups < 2 or draws.shape[1] < SHORTEST:
         return np.full(draws.shape[2:], np.nan)
     later = draws[:, draws.shape[1] // 2 :]  # the half that has had time to forget
     order = np.argsort(draws[:, 0], axis=0)
-    means = np.take_along_axis(later.mean(axis=1), order, axis=0)
-    groups = np.array_split(means, n_groups)
+    groups = np.array_split(np.take_along_axis(later.mean(axis=1), order, axis=0), n_groups)
     between = np.var([group.mean(axis=0) for group in groups], axis=0, ddof=1)
+    noise = np.mean([group.var(axis=0, ddof=1) / len(group) for group in groups], axis=0)
+    excess = between - noise * (1 + errors * np.sqrt(2 / (n_groups - 1)))
     total = later.reshape(-1, *draws.shape[2:]).var(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.sqrt(1 + between / np.maximum(total - between, 0.0)))
+        return np.asarray(np.sqrt(1 + np.maximum(excess, 0.0) / np.maximum(total - between, 0.0)))
 
 
 def _halves(draws: Array) -> Array:

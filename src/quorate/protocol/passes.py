@@ -186,11 +186,16 @@ class PassSchedule:
         return "" if finite else "values are not finite"
 
     def replay(self, answered: Answered) -> int:
-        """Take in what an earlier sitting has journaled."""
+        """Take in what an earlier sitting has journaled.
+
+        An answer is ignored if it is not the next of its lane: what came before it was damaged, and
+        has been asked for again.
+        """
         lane, number, arrays = answered
-        if lane == SURVEYS:
+        asked = self.inquirer.open.get(lane)
+        if lane == SURVEYS and number not in self._surveys:
             self._surveyed(number, arrays)
-        else:
+        elif asked is not None and asked.number == number:
             self._settle(lane, arrays["values"], arrays.get("gradients"))
         self.answered.clear()
         return self.inquirer.n_complete

@@ -37,6 +37,7 @@ from quorate.trust.verdict import (
 )
 
 _R_HATS = (1.05, 1.1)
+_ERRORS = 3.0  # standard errors by which R-hat must exceed its limit
 _ESS = (100.0, 50.0)  # least effective draws of a good and of a usable run
 _MISSED = (0.02, 0.1)  # share of the posterior mass where no chain has been
 _OUTSIDE = 1.2  # times the distance of the farthest draw
@@ -133,7 +134,7 @@ class ExactQuestion:
 
 def _of_chains(chains: Array, ess: Array, names: Sequence[str]) -> Iterator[Reason]:
     """Reasons from chains that have not mixed, or mix too slowly."""
-    r_hats = nested_rhat(chains)
+    r_hats = nested_rhat(chains, _ERRORS)
     if np.isnan(r_hats).any() or np.isnan(ess).any():
         yield Reason(USABLE, "the chains are too short to tell whether they have mixed", _LONGER)
         return
