@@ -118,10 +118,10 @@ def test_ess_of_draws_in_turn_is_that_of_their_chains(rng):
 
 
 def test_nested_rhat_of_independent_chains_is_near_1(rng):
-    """Of 128 chains of 40 draws, in 8 groups: means of groups have variance 1/320.
+    """Of 128 chains of 40 draws, in 8 groups.
 
-    So R² - 1 is about χ²₇ / 7 / 320: above 1.05² - 1 where χ²₇ exceeds 229, never in practice; above
-    1.01² - 1 where it exceeds 45, once in 10⁷. Chains that stay near their starts are the control.
+    The later half counts: means of groups have variance 1/320, and R² - 1 is about χ²₇ / 7 / 320.
+    It exceeds 1.01² - 1 where χ²₇ exceeds 45, once in 10⁷. Chains that stay near their starts are the control.
     """
     draws = rng.standard_normal((128, 40, 3))
     found = nested_rhat(draws)
