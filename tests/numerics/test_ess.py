@@ -121,7 +121,8 @@ def test_nested_rhat_of_independent_chains_is_near_1(rng):
     """Of 128 chains of 40 draws, in 8 groups.
 
     The later half counts: means of groups have variance 1/320, and R² - 1 is about χ²₇ / 7 / 320.
-    It exceeds 1.01² - 1 where χ²₇ exceeds 45, once in 10⁷. Chains that stay near their starts are the control.
+    It exceeds 1.01² - 1 where χ²₇ exceeds 45, once in 10⁷. Chains that stay near their starts are
+    the control.
     """
     draws = rng.standard_normal((128, 40, 3))
     found = nested_rhat(draws)

@@ -90,7 +90,7 @@ def test_disputes_are_not_trusted(draws, seed):
 
 def test_draws_that_are_off_are_not_good(draws, seed):
     """By 1 sd, where an error above 0.25 is named."""
-    found = verdict(draws + [1.0, 0.0], one_mode, seed)
+    found = verdict(draws + np.array([1.0, 0.0]), one_mode, seed)
     assert found.verdict != "good", found
 
 
