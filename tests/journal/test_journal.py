@@ -29,6 +29,8 @@ from quorate.journal import (
     Finished,
     Journal,
     JournalReader,
+    PartAnswered,
+    PassRecord,
     PriorRestored,
     Resumed,
     Started,
@@ -117,6 +119,11 @@ events = st.one_of(
         TaskGiven, times, indices, indices, st.lists(indices).map(tuple), indices, indices,
         indices, st.booleans(),
     ),
+    st.builds(
+        PartAnswered, times, indices, indices, times, st.lists(indices).map(tuple),
+        st.integers(-1, 1), indices, indices, indices,
+    ),
+    st.builds(PassRecord, times, st.just(-1), indices, named),  # what was found of a shard
 )  # fmt: skip
 parts = st.tuples(st.integers(0, 1), payloads, named, named)
 
@@ -533,6 +540,66 @@ def test_a_damaged_row_costs_what_follows_of_its_chain(column, value, tmp_path):
         assert same(states[ChainKey(worker, (worker,), 0)], block(15, worker=worker).state)
 
 
+def passes():
+    """Surveys of two shards and four questions of each of two lanes, with who answered."""
+    found = [PassRecord(0.1, -1, shard, {"mode": np.arange(2.0) + shard}) for shard in range(2)]
+    for number in range(4):
+        for lane in range(2):
+            arrays = {"values": np.array([lane, number, -np.inf])}
+            arrays |= {"gradients": np.eye(3)} if number == 0 else {}
+            time = 1.0 + number
+            found += [
+                PartAnswered(time, 1, 0, time - 0.5, (0, 1), lane, number, 3, 6),
+                PassRecord(time, lane, number, arrays),
+            ]
+    return found
+
+
+def test_answers_to_questions_come_back(tmp_path):
+    with Journal.create(tmp_path, CONFIGURATION) as journal:
+        journal.append(passes())
+    records, _ = read(tmp_path)
+    assert len(records) == len(passes())
+    assert all(map(same, records, passes()))
+
+
+@pytest.mark.parametrize("damage", ["crc = crc + 1", "body = zeroblob(length(body))"])
+@pytest.mark.parametrize("lane", [0, 1])
+def test_a_damaged_answer_costs_what_follows_in_its_lane(damage, lane, tmp_path):
+    """The questions that follow depend on it; those of the other lane do not, nor do events."""
+    with Journal.create(tmp_path, CONFIGURATION) as journal:
+        journal.append(passes())
+    row = 1 + next(
+        i for i, r in enumerate(passes()) if isinstance(r, PassRecord) and r[1:3] == (lane, 1)
+    )
+    altered(tmp_path, f"UPDATE log SET {damage} WHERE id = {row}")  # noqa: S608
+    kept = [
+        record
+        for record in passes()
+        if not (isinstance(record, PassRecord) and record.lane == lane and record.number >= 1)
+    ]
+    with pytest.warns(JournalWarning, match=f"row {row}: "):
+        records, _ = read(tmp_path)
+    assert len(records) == len(kept) == len(passes()) - 3
+    assert all(map(same, records, kept))
+    again = [r for r in passes() if isinstance(r, PassRecord) and r.lane == lane]
+    with pytest.warns(JournalWarning), Journal.open(tmp_path) as journal:
+        journal.append(again[1:])
+    records, _ = read(tmp_path)
+    assert [r.number for r in records if isinstance(r, PassRecord) and r.lane == lane] == [
+        *range(4)
+    ]
+
+
+def test_a_damaged_survey_costs_nothing_else(tmp_path):
+    with Journal.create(tmp_path, CONFIGURATION) as journal:
+        journal.append(passes())
+    altered(tmp_path, "UPDATE log SET crc = crc + 1 WHERE id = 1")
+    with pytest.warns(JournalWarning, match="row 1: "):
+        records, _ = read(tmp_path)
+    assert all(map(same, records, passes()[1:]))
+
+
 def test_rows_missing_at_the_end_are_told(tmp_path):
     written = small_journal(tmp_path)
     altered(tmp_path, f"DELETE FROM log WHERE id > {len(written) - 2}")  # noqa: S608
@@ -577,6 +644,9 @@ WRONG_FIELDS = (
 FIELDS = {**block(0)._asdict(), "state": {}, "kind": "block"}
 del FIELDS["payload"], FIELDS["extras"]
 HEADERS += [[FIELDS | wrong, [["<f8", [1]]]] for wrong in WRONG_FIELDS]
+PASS = {"kind": "pass", "time": 1.0, "lane": 0, "number": 0, "names": ["values"]}
+WRONG_PASSES = ({"lane": "0"}, {"number": 0.5}, {"number": 1}, {"names": []}, {"more": 1})
+HEADERS += [[PASS | wrong, [["<f8", [1]]]] for wrong in WRONG_PASSES]
 
 
 @pytest.mark.parametrize("header", HEADERS)

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.stats import rankdata
 
-from quorate.numerics.ess import _ranks, bulk_ess, mean_ess, split_rhat
+from quorate.numerics.ess import (
+    _ranks,
+    bulk_ess,
+    ess_of_chains,
+    in_chains,
+    mean_ess,
+    nested_rhat,
+    split_rhat,
+)
 
 
 def autoregressive(rng, coefficient, shape):
@@ -85,3 +93,61 @@ def test_what_is_not_a_number_has_no_rank():
     np.testing.assert_array_equal(
         _ranks(np.array([[1.0, 2], [np.nan, 1]])), [[np.nan, 2], [np.nan, 1]]
     )
+
+
+# ---------------------------------------------------------------- chains in turn
+
+
+def test_draws_in_turn_are_those_of_chains(rng):
+    chains = rng.standard_normal((5, 7, 2))
+    draws = np.swapaxes(chains, 0, 1).reshape(-1, 2)
+    np.testing.assert_array_equal(in_chains(draws, 5), chains)
+    np.testing.assert_array_equal(in_chains(draws[:-1], 5), chains[:, :6])  # a row that lacks one
+    np.testing.assert_array_equal(in_chains(draws[:4], 5), np.empty((5, 0, 2)))
+    np.testing.assert_array_equal(in_chains(draws[:, 0], 5), chains[..., 0])
+
+
+def test_ess_of_draws_in_turn_is_that_of_their_chains(rng):
+    chains = autoregressive(rng, 0.5, (6, 50, 3))
+    draws = np.swapaxes(chains, 0, 1).reshape(-1, 3)
+    np.testing.assert_array_equal(ess_of_chains(draws, 6), bulk_ess(chains))
+    assert np.all(ess_of_chains(draws, 1) != bulk_ess(chains))
+    short = ess_of_chains(draws[:18], 6)  # three draws of each
+    assert short.shape == (3,)
+    assert np.isnan(short).all()
+
+
+def test_nested_rhat_of_independent_chains_is_near_1(rng):
+    """Of 128 chains of 40 draws, in 8 groups.
+
+    The later half counts: means of groups have variance 1/320, and R² - 1 is about χ²₇ / 7 / 320.
+    It exceeds 1.01² - 1 where χ²₇ exceeds 45, once in 10⁷. Chains that stay near their starts are
+    the control.
+    """
+    draws = rng.standard_normal((128, 40, 3))
+    found = nested_rhat(draws)
+    assert found.shape == (3,)
+    assert np.all((found >= 1) & (found < 1.01))
+    slow = 0.9 * draws[:, :1] + np.sqrt(1 - 0.81) * draws
+    assert np.all(nested_rhat(slow) > 1.2)
+
+
+def test_nested_rhat_of_chains_that_never_move_is_large(rng):
+    stuck = np.repeat(rng.standard_normal((64, 1, 2)), 20, axis=1)
+    assert np.all(nested_rhat(stuck) > 1.5)
+
+
+def test_nested_rhat_forgives_a_start_that_was_forgotten(rng):
+    """Only the later half counts; a start that is remembered in it is the control."""
+    draws = rng.standard_normal((128, 40))
+    starts = 10 * rng.standard_normal((128, 1))
+    forgotten, remembered = draws.copy(), draws.copy()
+    forgotten[:, :5] += starts
+    remembered += starts
+    assert nested_rhat(forgotten) < 1.02 < 2 < nested_rhat(remembered)
+
+
+@pytest.mark.parametrize("shape", [(3, 100), (128, 3), (1, 100)])
+def test_too_few_or_too_short_chains_have_no_nested_rhat(rng, shape):
+    assert np.isnan(nested_rhat(rng.standard_normal(shape)))
+    assert np.isfinite(nested_rhat(rng.standard_normal((4, 4))))
