@@ -7,10 +7,19 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, kstest, norm
 
 from helpers.assertions import FALSE_FAIL_RATE
-from helpers.passes import answer, answer_all, begun, gaussian, inquired, random_gaussian, skewed
-from quorate.errors import BadInputError
+from helpers.passes import (
+    Posterior,
+    answer,
+    answer_all,
+    begun,
+    gaussian,
+    inquired,
+    random_gaussian,
+    skewed,
+)
+from quorate.errors import BadInputError, ImproperError
 from quorate.numerics.ess import ess_of_chains
-from quorate.passes.inquiry import OneQuestion, product_of
+from quorate.passes.inquiry import Inquiry, OneQuestion, product_of
 
 FEW = 20
 GAUSS = gaussian(np.array([1.0, -2.0]), np.array([[1.0, 0.5], [0.5, 2.0]]))
@@ -275,3 +284,14 @@ def test_one_question_is_asked_and_answered():
     question.take(0, np.array([1.0, 2.0, 3.0]))
     assert question.n_complete == 3
     assert not question.open
+
+
+def test_a_flat_direction_is_named(seed):
+    """The posterior does not depend on its second coordinate at all."""
+    flat = Posterior(
+        2, lambda x: -0.5 * x[:, 0] ** 2, lambda x: np.stack([-x[:, 0], 0 * x[:, 0]], axis=1)
+    )
+    inquiry = Inquiry(np.zeros(2), ["a", "b"], 10, seed, has_gradient=True)
+    inquiry.begin({0: {}})
+    with pytest.raises(ImproperError, match="b"):
+        answer_all(inquiry, flat)

@@ -110,9 +110,6 @@ class Ensemble:
 
     Attributes
     ----------
-    draws, log_densities
-        Of each chain and each of its draws so far: (n_chains, n_draws, d), in the coordinates of
-        the model, and (n_chains, n_draws).
     n_evaluations
         Points asked for so far.
 
@@ -162,7 +159,7 @@ class Ensemble:
         self._n_tries = np.zeros(n_chains, dtype=np.int64)
         self._proposal = np.empty((n_chains, dim))
         self._kept = np.empty((n_chains, 0, dim))
-        self.log_densities = np.empty((n_chains, 0))
+        self._log_densities = np.empty((n_chains, 0))
         self.n_evaluations = 0
         self._begin(np.arange(n_chains))
 
@@ -186,6 +183,11 @@ class Ensemble:
         """The draws that all chains have made, (n_chains, n_complete, d)."""
         kept = self._kept[:, : self.n_complete]
         return self._base.points(kept.reshape(-1, kept.shape[-1])).reshape(kept.shape)
+
+    @property
+    def log_densities(self) -> Array:
+        """The log posterior at the draws, (n_chains, n_complete)."""
+        return self._log_densities[:, : self.n_complete]
 
     def extend(self, n_draws: int) -> None:
         """Make so many draws of each chain; fewer than before is no change."""
@@ -262,9 +264,9 @@ class Ensemble:
         places = n_done // self._thin - 1
         n_needed = int(places[kept].max(initial=-1)) + 1
         self._kept = with_room(self._kept, n_needed)
-        self.log_densities = with_room(self.log_densities, n_needed)
+        self._log_densities = with_room(self._log_densities, n_needed)
         self._kept[chains[kept], places[kept]] = self._z[chains[kept]]
-        self.log_densities[chains[kept], places[kept]] = self._values[chains[kept]]
+        self._log_densities[chains[kept], places[kept]] = self._values[chains[kept]]
         self._step[chains] += 1
         self._source.forget_before(int(self._step.min()))
         self._begin(chains[self._step[chains] < self._n_steps])

@@ -51,7 +51,7 @@ class HmcEnsemble:
         self._n_settling, self._n_trajectories = n_settling, n_settling + n_draws
         self._step = dim**-0.25
         self._kept = np.empty((n_chains, 0, dim))
-        self.log_densities = np.empty((n_chains, 0))
+        self._log_densities = np.empty((n_chains, 0))
         self.n_evaluations = 0
         self._n_done = -1  # trajectories; the first pass is for the slopes where chains start
         self._at = self._z  # where the chains ask
@@ -78,6 +78,11 @@ class HmcEnsemble:
         """The draws that all chains have made, (n_chains, n_complete, d)."""
         kept = self._kept[:, : self.n_complete]
         return self._base.points(kept.reshape(-1, kept.shape[-1])).reshape(kept.shape)
+
+    @property
+    def log_densities(self) -> Array:
+        """The log posterior at the draws, (n_chains, n_complete)."""
+        return self._log_densities[:, : self.n_complete]
 
     def extend(self, n_draws: int) -> None:
         """Make so many draws of each chain; fewer than before is no change."""
@@ -139,8 +144,8 @@ class HmcEnsemble:
         place = self._n_done - self._n_settling
         if place >= 0:
             self._kept = with_room(self._kept, place + 1)
-            self.log_densities = with_room(self.log_densities, place + 1)
-            self._kept[:, place], self.log_densities[:, place] = self._z, self._values
+            self._log_densities = with_room(self._log_densities, place + 1)
+            self._kept[:, place], self._log_densities[:, place] = self._z, self._values
         else:
             rate = _RATE / (1 + self._n_done) ** 0.5
             self._step = min(self._step * exp(rate * (accepted.mean() - _ACCEPTED)), _LENGTH)

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
 from quorate.numerics.named_arrays import part as part_of
@@ -165,25 +166,22 @@ class PassSchedule:
 
     def fault_in(self, answer: Values | Surveyed) -> str:
         """Why an answer cannot be one; an empty string if it can."""
-        arrays = list(answer.found.values()) if isinstance(answer, Surveyed) else [answer.values]
-        if isinstance(answer, Values):
-            block = self._block(answer.task)
-            if block is None:
-                return ""  # too late to matter
-            n, dim = block.points.shape
-            wanted = self.inquirer.open[answer.task.lane].scales is not None
-            shapes = [(answer.values, n)]
-            if wanted:
-                if answer.gradients is None:
-                    return "gradients are missing"
-                arrays.append(answer.gradients)
-                is_paired = np.iscomplexobj(answer.gradients)
-                shapes.append((answer.gradients, -(-n * dim // 2) if is_paired else n * dim))
-            for array, size in shapes:
-                if array.shape != (size,):
-                    return f"values have shape {array.shape}, where it should be {(size,)}"
-        finite = all(np.all(np.isfinite(array)) for array in arrays)
-        return "" if finite else "values are not finite"
+        if isinstance(answer, Surveyed):
+            return _not_finite(*answer.found.values())
+        block = self._block(answer.task)
+        if block is None:
+            return ""  # too late to matter
+        if self.inquirer.open[answer.task.lane].scales is None:
+            return _misshapen(answer.values, len(block.points)) or _not_finite(answer.values)
+        if answer.gradients is None:
+            return "gradients are missing"
+        n = block.points.size
+        is_paired = np.iscomplexobj(answer.gradients)
+        return (
+            _misshapen(answer.values, len(block.points))
+            or _misshapen(answer.gradients, -(-n // 2) if is_paired else n)
+            or _not_finite(answer.values, answer.gradients)
+        )
 
     def replay(self, answered: Answered) -> int:
         """Take in what an earlier sitting has journaled.
@@ -253,10 +251,10 @@ class PassSchedule:
         n_points = answer.size * len(task.shards)
         self.n_points += n_points
         block = self._block(task)
-        if block is None or block.is_complete:
-            return
-        if number in block.values:
+        if block is not None and number in block.values:
             self._compare(block, number, answer)
+            return
+        if block is None or block.is_complete:
             return
         self.n_points_used += n_points
         block.values[number] = answer.values
@@ -305,11 +303,8 @@ class PassSchedule:
         asked = self.inquirer.open[lane]
         arrays = {"values": values} | ({} if gradients is None else {"gradients": gradients})
         self.answered.append(Answered(lane, asked.number, arrays))
-        self._requests.forget(
-            (lane, asked.number, block.first, number)
-            for block in self._blocks.pop(lane)
-            for number in block.values
-        )
+        self._requests.forget(lane, asked.number)
+        del self._blocks[lane]
         self.inquirer.take(lane, values, gradients)
         self._open_questions()
 
@@ -319,6 +314,16 @@ class PassSchedule:
                 points = asked.points
                 firsts = range(0, len(points), BLOCK)
                 self._blocks[lane] = [_Block(i, points[i : i + BLOCK]) for i in firsts]
+
+
+def _misshapen(array: CodedArray, size: int) -> str:
+    if array.shape == (size,):
+        return ""
+    return f"values have shape {array.shape}, where it should be {(size,)}"
+
+
+def _not_finite(*arrays: NDArray[Any]) -> str:
+    return "" if all(np.all(np.isfinite(array)) for array in arrays) else "values are not finite"
 
 
 class PassCoordinator(Coordinator[PassSchedule]):

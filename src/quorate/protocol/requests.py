@@ -46,10 +46,10 @@ class Requests:
         for asked in self._asked.values():
             asked.pop(worker, None)
 
-    def forget(self, keys: Iterable[Key]) -> None:
-        """Forget what is no longer wanted."""
-        for key in keys:
-            self._asked.pop(key, None)
+    def forget(self, lane: int, question: int) -> None:
+        """Forget a question that is answered."""
+        for key in [key for key in self._asked if key[:2] == (lane, question)]:
+            del self._asked[key]
 
     def next_late(self, now: float) -> float:
         """When the next of them will be late; infinity if that is not known."""
@@ -61,4 +61,4 @@ class Requests:
         return _LATE * median(self._times) if self._times else inf
 
     def _is_late(self, since: float, now: float) -> bool:
-        return now - since >= self._patience
+        return now >= since + self._patience
