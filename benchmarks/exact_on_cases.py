@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 import quorate
-from helpers.cases import FOLDER, MODELS, REFERENCE
 from quorate.numerics.ess import in_chains, mean_ess
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from helpers.cases import FOLDER, MODELS, REFERENCE
 
 N_DRAWS = 4000
 WORKERS, SEEDS = (2, 4, 8), range(5)

@@ -152,6 +152,7 @@ class Ensemble:
         self._n_steps = n_settling + thin * n_draws
         self._source = _Source(streams, lane, n_chains, dim)
         self._step = np.zeros(n_chains, dtype=np.int64)
+        self._fewest_steps = 0
         self._other = np.empty((n_chains, dim))
         self._height, self._angle = np.empty(n_chains), np.empty(n_chains)
         self._low, self._high = np.empty(n_chains), np.empty(n_chains)
@@ -171,7 +172,7 @@ class Ensemble:
     @property
     def n_complete(self) -> int:
         """Draws that every chain has made."""
-        return max(int(self._step.min()) - self._n_settling, 0) // self._thin
+        return max(self._fewest_steps - self._n_settling, 0) // self._thin
 
     @property
     def is_done(self) -> bool:
@@ -268,5 +269,6 @@ class Ensemble:
         self._kept[chains[kept], places[kept]] = self._z[chains[kept]]
         self._log_densities[chains[kept], places[kept]] = self._values[chains[kept]]
         self._step[chains] += 1
-        self._source.forget_before(int(self._step.min()))
+        self._fewest_steps = int(self._step.min())
+        self._source.forget_before(self._fewest_steps)
         self._begin(chains[self._step[chains] < self._n_steps])
