@@ -2,59 +2,71 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from quorate._types import Array
 from quorate.engines.virtual_passes import Answering
-from quorate.models.subposterior import Target, log_densities, log_densities_and_gradients
+from quorate.models.subposterior import Target, log_densities
+from quorate.numerics.importance import Weighted, student_points
+from quorate.numerics.linalg import spd_inverse
 from quorate.numerics.streams import Lane, Purpose, Streams
-from quorate.passes.inquiry import Inquiry
+from quorate.passes.ensemble import DEGREES, log_base
 from quorate.protocol.messages import Answer, Evaluate, Survey, Surveyed, Values
+from quorate.samplers.base import Base
 from quorate.samplers.laplace import laplace_fit
+from quorate.samplers.sobol import shifted_points
 
 
 @dataclass(frozen=True, eq=False)
-class ShardPools:
-    """Subposteriors for `quorate.engines.virtual.Cluster`: many draws of each, made beforehand.
+class WeightedShards:
+    """Subposteriors for `quorate.engines.virtual.Cluster`: many weighted points of each.
 
-    A chain takes independent draws of the pool of its shard, the same in every run with the same
-    streams. So merges see no autocorrelation. `pools` is (n_shards, n, d).
+    Draws are independent, so merges see no autocorrelation.
     """
 
-    pools: Array
+    shards: Sequence[Weighted]
+
+    @classmethod
+    def of(cls, targets: Sequence[Target], n_points: int = 2**14) -> "WeightedShards":
+        """Weigh points of a Student-t around the mode of each subposterior."""
+        return cls([_weighed(shard, target, n_points) for shard, target in enumerate(targets)])
 
     @property
     def dim(self) -> int:
         """d."""
-        return int(self.pools.shape[-1])
+        return int(self.shards[0].points.shape[1])
 
     def draws(self, streams: Streams, lanes: Sequence[Lane], first: int, n: int) -> Array:
         """Draws `first` to `first + n - 1` of each (shard, chain), shape (len(lanes), n, d)."""
         uniforms = streams.uniforms(Purpose.DRAWS, lanes, first, n, 1)[..., 0]
-        which = (uniforms * self.pools.shape[1]).astype(np.int64)
-        shards = np.array([shard for shard, _ in lanes])
-        return np.asarray(self.pools[shards[:, None], which])
+        made = zip(lanes, uniforms, strict=True)
+        return np.array([self._chosen(shard, row) for (shard, _), row in made])
+
+    def _chosen(self, shard: int, uniforms: Array) -> Array:
+        which = np.searchsorted(self._totals[shard][:-1], uniforms)
+        return np.asarray(self.shards[shard].points[which])
+
+    @cached_property
+    def _totals(self) -> list[Array]:
+        return [np.cumsum(shard.weights) for shard in self.shards]
 
     def merged_mean(self) -> Array:
-        """Mean of a consensus merge of all draws of the pools: where merges of draws end, (d,)."""
-        precisions = np.array([np.linalg.inv(np.cov(pool.T)) for pool in self.pools])
-        pulls = np.einsum("sij,sj->i", precisions, self.pools.mean(axis=1))
+        """Mean of the consensus merge of infinitely many draws, shape (d,)."""
+        precisions = spd_inverse(np.array([shard.covariance for shard in self.shards]))
+        means = np.array([shard.mean(shard.points) for shard in self.shards])
+        pulls = np.einsum("sij,sj->i", precisions, means)
         return np.asarray(np.linalg.solve(precisions.sum(axis=0), pulls))
 
 
-def draws_of(target: Target, n_draws: int, seed: int) -> Array:
-    """Draws of one subposterior by an ensemble of elliptical slice samplers, (n_draws, d)."""
-    model, fit = target.model, laplace_fit(target)
-    inquiry = Inquiry(model.initial(), model.names, n_draws, seed, has_gradient=True)
-    inquiry.begin({0: {"mode": fit.mode, "lower": fit.lower}})
-    while inquiry.open:
-        asked = next(iter(inquiry.open.values()))
-        if asked.scales is None:
-            inquiry.take(asked.lane, log_densities(target, asked.points))
-        else:
-            inquiry.take(asked.lane, *log_densities_and_gradients(target, asked.points))
-    return inquiry.draws()
+def _weighed(shard: int, target: Target, n_points: int) -> Weighted:
+    base = Base.around(laplace_fit(target))
+    shift = Streams(0).uniforms(Purpose.POINTS, [(shard, 0)], 0, 1, target.dim + 1)[0, 0]
+    uniforms = shifted_points(n_points, shift)
+    z = student_points(uniforms[:, :-1], uniforms[:, -1], DEGREES)
+    points = base.points(z)
+    return Weighted.of(points, log_densities(target, points) - log_base(z))
 
 
 class Remembering:
@@ -67,6 +79,11 @@ class Remembering:
     def __init__(self, worker: Answering) -> None:
         self._worker = worker
         self._known: dict[tuple[object, ...], Answer] = {}
+
+    def forget_values(self) -> None:
+        """Forget all but surveys, before runs of another seed."""
+        known = self._known.items()
+        self._known = {key: answer for key, answer in known if isinstance(answer, Surveyed)}
 
     def answers(self, task: Evaluate | Survey) -> Iterator[Answer]:
         key = task.shards, *task[2:5]  # lane, question and first point, if it is no survey

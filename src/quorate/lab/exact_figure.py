@@ -7,10 +7,11 @@ before their first draw, a warm-up of every chain, takes no time here. The surve
 exact runs do.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from quorate.engines.virtual_passes import VirtualPasses
 from quorate.engines.worker import Job, Worker
 from quorate.errors import SingularCovarianceError, require
 from quorate.lab.exact_cases import N_SHARDS, Case
-from quorate.lab.exact_draws import Remembering, ShardPools, draws_of
+from quorate.lab.exact_draws import Remembering, WeightedShards
 from quorate.lab.specs import MEAN_PER_SHARD, TAIL_INDEX
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry
@@ -35,10 +36,9 @@ from quorate.protocol.timeline import Timeline
 from quorate.samplers.ellipse import EllipseSampler
 
 EXACT = "exact"  # name of the figure
-REALISATIONS = 8
+REALISATIONS = 10
 MOMENTS = 10 ** (np.arange(25) / 6)  # when somebody looks, 1 to 10,000
 _EVALUATIONS = 2  # that a draw of a shard takes
-_POOL = 16_384  # draws of each shard from which merges take theirs
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ExactExperiment:
     realisations: int = REALISATIONS
     seed: int = 0
     n_draws: int = 8192
-    merged_until: float = 320.0
+    merged_until: float = 220.0
     slowness: float = 10.0
 
     def __post_init__(self) -> None:
@@ -106,8 +106,9 @@ class ErrorCurve:
     """Errors of one line on one case at `MOMENTS`, root mean squares over realisations.
 
     An error is the largest over the coordinates of that of the mean, in posterior sds. It is NaN
-    where no realisation has a draw, and from where the first of them has ended. `shares` are those
-    of the realisations with a draw. `floor` is what infinitely many draws would leave.
+    where no realisation has a draw, and where more than half of them have ended; one that has ended
+    keeps its last error. `shares` are those of the realisations with a draw. `floor` is what
+    infinitely many draws would leave.
     """
 
     line: Line
@@ -124,69 +125,78 @@ def exact_curves(
     case: Case, experiment: ExactExperiment, progress: Progress = lambda done, total: None
 ) -> list[ErrorCurve]:
     """All curves of a panel. `progress` is told of runs done, of how many."""
-    targets = [case.target(shard) for shard in range(N_SHARDS)]
-    pools = ShardPools(np.array([draws_of(t, _POOL, seed) for seed, t in enumerate(targets)]))
-    found: list[list[Array]] = [[] for _ in LINES]
+    shards = WeightedShards.of([case.target(shard) for shard in range(N_SHARDS)])
+    job = Job(case.model, EllipseSampler(), SendDraws(), "", N_SHARDS, experiment.seed)
+    worker = Remembering(Worker(job, {}, case))
+    found: list[list[Path]] = [[] for _ in LINES]
     for z in range(experiment.realisations):
-        runs = _Runs(case, pools, experiment, z)
+        worker.forget_values()
+        runs = _Runs(case, shards, worker, experiment, z)
         for i, line in enumerate(LINES):
-            found[i].append(runs.errors(line))
+            found[i].append(runs.path(line))
             progress(z * len(LINES) + i + 1, experiment.realisations * len(LINES))
-    floor = float(case.error(pools.merged_mean()))
+    floor = float(case.error(shards.merged_mean()))
     return [
-        averaged(line, np.array(errors), floor if line.method == "merge" else 0.0)
-        for line, errors in zip(LINES, found, strict=True)
+        averaged(line, paths, floor if line.method == "merge" else 0.0)
+        for line, paths in zip(LINES, found, strict=True)
     ]
 
 
-def averaged(line: Line, errors: Array, floor: float) -> ErrorCurve:
-    """Average `errors` (n_realisations, n_moments): NaN before the first draw, inf after the end."""
+class Path(NamedTuple):
+    """Errors of one run at `MOMENTS`, NaN before its first draw, and when it ended."""
+
+    errors: Array
+    end: float
+
+
+def averaged(line: Line, paths: Sequence[Path], floor: float) -> ErrorCurve:
+    """Average over realisations, at each moment."""
+    errors, ends = (np.array(each) for each in zip(*paths, strict=True))
     known = np.isfinite(errors)
-    n_known = np.maximum(known.sum(axis=0), 1)
+    shown = known.any(axis=0) & (np.mean(ends[:, None] < MOMENTS, axis=0) <= 1 / 2)
     squares = np.where(known, errors, 0.0) ** 2
-    shown = known.any(axis=0) & ~np.isinf(errors).any(axis=0)
-    means = np.where(shown, np.sqrt(squares.sum(axis=0) / n_known), np.nan)
-    return ErrorCurve(line, means, np.where(shown, known.mean(axis=0), 0.0), floor)
+    means = np.sqrt(squares.sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+    shares = np.where(shown, known.mean(axis=0), 0.0)
+    return ErrorCurve(line, np.where(shown, means, np.nan), shares, floor)
 
 
 class _Runs:
     """The runs of one realisation."""
 
     def __init__(
-        self, case: Case, pools: ShardPools, experiment: ExactExperiment, realisation: int
+        self,
+        case: Case,
+        shards: WeightedShards,
+        worker: Remembering,
+        experiment: ExactExperiment,
+        realisation: int,
     ) -> None:
-        self._case, self._pools, self._experiment = case, pools, experiment
+        self._case, self._shards, self._worker = case, shards, worker
+        self._experiment = experiment
         self._streams = Streams(experiment.seed, realisation)
         # Exact runs draw anew in each realisation, so that errors are averages over draws too
         key = np.random.SeedSequence((experiment.seed, realisation))
         self._seed = int(key.generate_state(1)[0])
-        job = Job(case.model, EllipseSampler(), SendDraws(), "", N_SHARDS, self._seed)
-        self._worker = Remembering(Worker(job, {}, case))
 
-    def errors(self, line: Line) -> Array:
-        """Errors at `MOMENTS`: NaN before the first draw, infinity after the end of the run."""
+    def path(self, line: Line) -> Path:
+        """Run a line."""
         return self._of_merge(line) if line.method == "merge" else self._of_exact(line)
 
-    def _of_merge(self, line: Line) -> Array:
-        experiment = self._experiment
-        setup = Setup(N_SHARDS, self._pools.dim, seed=experiment.seed)
-        cluster = virtual.Cluster(experiment.latency, self._pools, self._streams)
+    def _of_merge(self, line: Line) -> Path:
+        experiment, dim = self._experiment, self._shards.dim
+        setup = Setup(N_SHARDS, dim, seed=experiment.seed)
+        cluster = virtual.Cluster(experiment.latency, self._shards, self._streams)
         coordinator = Coordinator(line.options.start(setup), None)
         timeline = virtual.run(coordinator, cluster, experiment.merged_until, keep_blocks=True)
-        seen = MOMENTS <= experiment.merged_until
-        errors = np.full(len(MOMENTS), np.inf)
-        means = _merged_means(line.options.start(setup), timeline, MOMENTS[seen], self._pools.dim)
-        errors[seen] = self._case.error(means)
-        return errors
+        means = _merged_means(line.options.start(setup), timeline, dim)
+        return Path(self._case.error(means), experiment.merged_until)
 
-    def _of_exact(self, line: Line) -> Array:
+    def _of_exact(self, line: Line) -> Path:
         inquiry, times = self._exact_run(line)
         counts = np.searchsorted(times, MOMENTS, side="right")
         last = np.maximum(counts, 1)
         errors = self._case.error(np.cumsum(inquiry.draws(), axis=0)[last - 1] / last[:, None])
-        errors[counts == 0] = np.nan
-        errors[times[-1] < MOMENTS] = np.inf
-        return errors
+        return Path(np.where(counts, errors, np.nan), times[-1])
 
     def _exact_run(self, line: Line) -> tuple[Inquiry, list[float]]:
         """A run with all its draws, and when each was there."""
@@ -199,14 +209,17 @@ class _Runs:
         return inquiry, timeline.release_times
 
 
-def _merged_means(scheme: Scheme, timeline: Timeline, moments: Array, dim: int) -> Array:
+def _merged_means(scheme: Scheme, timeline: Timeline, dim: int) -> Array:
     """Means of the global draws of a new `scheme`, given the blocks of each moment in turn.
 
     NaN as long as there are no draws or no weights: (n_moments, d).
     """
-    means = np.full((len(moments), dim), np.nan)
-    ends = np.searchsorted(timeline.block_times, moments, side="right").tolist()
+    means = np.full((len(MOMENTS), dim), np.nan)
+    ends = np.searchsorted(timeline.block_times, MOMENTS, side="right").tolist()
     for i, (first, end) in enumerate(pairwise([0, *ends])):
+        if first == end:
+            means[i] = means[i - 1] if i else np.nan
+            continue
         for block in timeline.blocks[first:end]:
             scheme.receive(block)
         with suppress(SingularCovarianceError):
