@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quorate.protocol.schemes.evaluation import Evaluation
 from scipy.stats import binom, multivariate_normal, norm
 
 import quorate
@@ -32,7 +33,6 @@ from quorate.protocol.messages import (
     WorkerJoined,
     WorkerLost,
 )
-from quorate.protocol.schemes.evaluation import Evaluation
 from quorate.protocol.supervisor import Limits
 from quorate.run.check import evaluate
 from quorate.trust.importance import smoothed

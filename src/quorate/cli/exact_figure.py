@@ -32,15 +32,16 @@ def _errors(experiment: ExactExperiment, case: Case, curves: list[ErrorCurve]) -
 
     table = Table(
         title=case.title,
-        caption="largest error of a mean, in posterior sds; floor: of a merge of infinitely many "
-        f"draws\n{experiment.realisations} realisations, seed {experiment.seed}",
+        caption="largest error of a mean, in posterior sds; floor: of infinite runs\n"
+        "–: fewer than half of the runs have a draw, or more than half have ended\n"
+        f"{experiment.realisations} realisations, seed {experiment.seed}",
         min_width=72,
         collapse_padding=True,
     )
     table.add_column("scheme", no_wrap=True)
     for moment in TABLE_TIMES:
-        table.add_column(f"t = {moment:.3g}" if moment < 1000 else f"t = {moment:.0f}")
-    table.add_column("floor")
+        table.add_column(f"t={moment:g}", justify="right", no_wrap=True)
+    table.add_column("floor", justify="right", no_wrap=True)
     for curve in curves:
         floor = f"{curve.floor:.3f}" if curve.floor else "none"
         errors = (curve.error_at(moment) for moment in TABLE_TIMES)

@@ -51,21 +51,23 @@ class Case:
         return np.asarray(np.abs((means - self.mean) / self.sd).max(axis=-1))
 
 
-def rare() -> Case:
+def rare(events: Sequence[int] = _EVENTS) -> Case:
     """A rare outcome in four groups: a logit for each, under a flat prior.
 
-    Rows are stratified by outcome, so every shard has two to five events of a group. A logit of a
-    rare event has a long left tail in a shard. It is that of a beta variable, there and in all.
+    Rows are stratified by outcome, so every shard has as many `events` of a group as any other. The
+    logit of a rare event has a long left tail in a shard. In each and in all it is that of a beta
+    variable.
     """
-    groups = np.repeat(np.arange(len(_EVENTS)), _ROWS)
-    happened = np.concatenate([np.arange(_ROWS) < events for events in _EVENTS])
-    shard = {"X": np.eye(len(_EVENTS))[groups], "y": happened.astype(np.float64)}
-    events = N_SHARDS * np.array(_EVENTS, dtype=np.float64)
-    others = N_SHARDS * _ROWS - events
-    mean = polygamma(0, events) - polygamma(0, others)
-    sd = np.sqrt(polygamma(1, events) + polygamma(1, others))
+    n_groups = len(events)
+    groups = np.repeat(np.arange(n_groups), _ROWS)
+    happened = np.concatenate([np.arange(_ROWS) < n for n in events])
+    shard = {"X": np.eye(n_groups)[groups], "y": happened.astype(np.float64)}
+    all_events = N_SHARDS * np.array(events, dtype=np.float64)
+    others = N_SHARDS * _ROWS - all_events
+    mean = polygamma(0, all_events) - polygamma(0, others)
+    sd = np.sqrt(polygamma(1, all_events) + polygamma(1, others))
     title = "rare outcomes: 1,600 rows, 4 groups"
-    return Case("rare", title, logistic(len(_EVENTS), "flat"), [shard] * N_SHARDS, mean, sd)
+    return Case("rare", title, logistic(n_groups, "flat"), [shard] * N_SHARDS, mean, sd)
 
 
 def wells() -> Case:

@@ -10,7 +10,6 @@ exact runs do.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,21 +22,23 @@ from quorate.engines.worker import Job, Worker
 from quorate.errors import SingularCovarianceError, require
 from quorate.lab.exact_cases import N_SHARDS, Case
 from quorate.lab.exact_draws import Remembering, WeightedShards
+from quorate.lab.reproduce import ENOUGH
 from quorate.lab.specs import MEAN_PER_SHARD, TAIL_INDEX
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.exact import ExactScheme
+from quorate.protocol.ledger import Ledger
 from quorate.protocol.passes import BLOCK, PassCoordinator
-from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
+from quorate.protocol.scheme import SchemeOptions, Setup
 from quorate.protocol.schemes import CMC, Adaptive, Grouped
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.protocol.timeline import Timeline
 from quorate.samplers.ellipse import EllipseSampler
 
 EXACT = "exact"  # name of the figure
-REALISATIONS = 10
-MOMENTS = 10 ** (np.arange(25) / 6)  # when somebody looks, 1 to 10,000
+REALISATIONS = 8
+MOMENTS = 10 ** (np.arange(24) / 6)  # when somebody looks, 1 to 6,800
 _EVALUATIONS = 2  # that a draw of a shard takes
 
 
@@ -57,7 +58,8 @@ class Line:
     def label(self) -> str:
         """As the figure calls it."""
         name = self.options.label if self.method == "merge" else "exact"
-        return name if self.redundancy == 1 else f"{name}, r = {self.redundancy}"
+        is_plain = self.method == "merge" and self.redundancy == 1
+        return name if is_plain else f"{name}, r = {self.redundancy}"
 
 
 LINES = (
@@ -78,7 +80,7 @@ class ExactExperiment:
     n_draws
         Draws after which an exact run ends.
     merged_until
-        Time at which a run of merges ends. By then they are at their floor.
+        Time at which a run of merges ends.
     slowness
         Factor on the times of one worker, another in each realisation.
     """
@@ -86,7 +88,7 @@ class ExactExperiment:
     realisations: int = REALISATIONS
     seed: int = 0
     n_draws: int = 8192
-    merged_until: float = 220.0
+    merged_until: float = 470.0
     slowness: float = 10.0
 
     def __post_init__(self) -> None:
@@ -105,10 +107,10 @@ class ExactExperiment:
 class ErrorCurve:
     """Errors of one line on one case at `MOMENTS`, root mean squares over realisations.
 
-    An error is the largest over the coordinates of that of the mean, in posterior sds. It is NaN
-    where no realisation has a draw, and where more than half of them have ended; one that has ended
-    keeps its last error. `shares` are those of the realisations with a draw. `floor` is what
-    infinitely many draws would leave.
+    An error is the largest over the coordinates of that of the mean, in posterior sds, of the
+    realisations that have a draw: `shares` of all. It is NaN where they are fewer than half, and
+    where more than half have ended. An exact run that has ended keeps its last error. `floor` is
+    what infinitely many draws would leave.
     """
 
     line: Line
@@ -153,10 +155,10 @@ def averaged(line: Line, paths: Sequence[Path], floor: float) -> ErrorCurve:
     """Average over realisations, at each moment."""
     errors, ends = (np.array(each) for each in zip(*paths, strict=True))
     known = np.isfinite(errors)
-    shown = known.any(axis=0) & (np.mean(ends[:, None] < MOMENTS, axis=0) <= 1 / 2)
+    shares = known.mean(axis=0)
+    shown = (shares >= ENOUGH) & (np.mean(ends[:, None] < MOMENTS, axis=0) <= ENOUGH)
     squares = np.where(known, errors, 0.0) ** 2
     means = np.sqrt(squares.sum(axis=0) / np.maximum(known.sum(axis=0), 1))
-    shares = np.where(shown, known.mean(axis=0), 0.0)
     return ErrorCurve(line, np.where(shown, means, np.nan), shares, floor)
 
 
@@ -186,9 +188,10 @@ class _Runs:
         experiment, dim = self._experiment, self._shards.dim
         setup = Setup(N_SHARDS, dim, seed=experiment.seed)
         cluster = virtual.Cluster(experiment.latency, self._shards, self._streams)
-        coordinator = Coordinator(line.options.start(setup), None)
-        timeline = virtual.run(coordinator, cluster, experiment.merged_until, keep_blocks=True)
-        means = _merged_means(line.options.start(setup), timeline, dim)
+        scheme = line.options.start(setup)
+        timeline = virtual.run(Coordinator(scheme, None), cluster, experiment.merged_until)
+        assert isinstance(scheme.received, Ledger)
+        means = _merged_means(scheme.received, timeline, dim)
         return Path(self._case.error(means), experiment.merged_until)
 
     def _of_exact(self, line: Line) -> Path:
@@ -209,20 +212,23 @@ class _Runs:
         return inquiry, timeline.release_times
 
 
-def _merged_means(scheme: Scheme, timeline: Timeline, dim: int) -> Array:
-    """Means of the global draws of a new `scheme`, given the blocks of each moment in turn.
+def _merged_means(received: Ledger, timeline: Timeline, dim: int) -> Array:
+    """Means of the global draws that a run could have made at each moment: (n_moments, d).
 
-    NaN as long as there are no draws or no weights: (n_moments, d).
+    NaN as long as there are no draws or no weights.
     """
+    of_cell = {shards: cell for cell, shards in enumerate(received.cells)}
+    senders = np.array([of_cell[shards] for shards in timeline.block_shards])
+    times = np.array(timeline.block_times)
+    batches = [received.batches(cell) for cell in of_cell.values()]
+    ledger = Ledger(received.cells, received.merging)
     means = np.full((len(MOMENTS), dim), np.nan)
-    ends = np.searchsorted(timeline.block_times, MOMENTS, side="right").tolist()
-    for i, (first, end) in enumerate(pairwise([0, *ends])):
-        if first == end:
-            means[i] = means[i - 1] if i else np.nan
-            continue
-        for block in timeline.blocks[first:end]:
-            scheme.receive(block)
+    for i, moment in enumerate(MOMENTS[timeline.block_times[-1] >= MOMENTS]):
+        counts = np.bincount(senders[times <= moment], minlength=len(batches))
+        for cell, batch in enumerate(batches):
+            if counts[cell] > ledger.n_received[cell]:
+                ledger.add(cell, batch[ledger.n_received[cell] : counts[cell]])
         with suppress(SingularCovarianceError):
-            if scheme.received.n_complete:
-                means[i] = scheme.received.global_draws().mean(axis=0)
+            if ledger.n_complete:
+                means[i] = ledger.global_draws().mean(axis=0)
     return means
