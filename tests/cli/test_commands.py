@@ -102,6 +102,25 @@ def test_reproduce_beyond(tmp_path):
     assert (tmp_path / "curves.csv").read_text().count("\n") == 1 + 100 * (5 + 8)
 
 
+def test_reproduce_exact(tmp_path):
+    result = quorate("reproduce", "exact", "--realisations", "1", "--out", str(tmp_path))
+    assert result.exit_code == 0
+    assert "rare outcomes" in result.stdout
+    assert "1 realisations, seed 0" in result.stdout
+    cases = json.loads((tmp_path / "summary.json").read_text())["cases"]
+    lines = {"CMC", "G-CMC, r = 2", "adaptive, r = 2", "exact, r = 1", "exact, r = 2"}
+    assert {name: set(case["errors"]) for name, case in cases.items()} == {
+        "rare": lines,
+        "wells": lines,
+    }
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "curves.csv",
+        "figure.png",
+        "figure.svg",
+        "summary.json",
+    }
+
+
 def test_reproduce_with_schemes_of_choice(tmp_path):
     arguments = ["--scheme", "adaptive", "--scheme", "cmc", "--realisations", "2"]
     assert quorate("reproduce", "fig3", *arguments, "--out", str(tmp_path)).exit_code == 0
@@ -182,6 +201,9 @@ def test_mistakes_are_one_line_and_exit_code_2(mistake):
         (["reproduce", "fig3", "--scheme", "magic"], "cmc, grouped, coded, adaptive"),
         (["reproduce", "fig3", "--scheme", "genie", "--reading", "published"], "reading text"),
         (["reproduce", "beyond", "--reading", "published"], "a reading of its own"),
+        (["reproduce", "exact", "--scheme", "cmc"], "exact has schemes"),
+        (["reproduce", "exact", "--cov-ridge", "1"], "Leave out --cov-ridge"),
+        (["reproduce", "exact", "--realisations", "0"], "at least 1"),
         (["simulate", "--scheme", "adaptive", "--workers", "3", "--pairing", "x"], "paper, all"),
         (["simulate", "--scheme", "cmc", "--workers", "3", "--gap", "1"], "has no option gap"),
         (["simulate", "--scheme", "adaptive", "--workers", "3", "--copy-cost", "-1"], "0 or more"),

@@ -10,9 +10,12 @@ from rich.table import Table
 
 from quorate.cli.console import Patience, err
 from quorate.cli.console import out as console
+from quorate.cli.exact_figure import reproduce_exact
 from quorate.cli.options import options_of
 from quorate.engines.latency import parse_cluster
 from quorate.errors import require
+from quorate.lab.exact_figure import EXACT, ExactExperiment
+from quorate.lab.exact_figure import REALISATIONS as EXACT_REALISATIONS
 from quorate.lab.reproduce import (
     TABLE_TIMES,
     AveragedCurve,
@@ -32,11 +35,12 @@ from quorate.lab.specs import (
 )
 from quorate.protocol.schemes import COV_RIDGE, SCHEMES, Adaptive, Coded
 
+_REALISATIONS = 50
 _NEARLY_ALL = 0.985  # shares above are not worth a remark
 
 
 @click.command("reproduce")
-@click.argument("figure", type=click.Choice([*FIGURES, BEYOND]))
+@click.argument("figure", type=click.Choice([*FIGURES, BEYOND, EXACT]))
 @click.option(
     "--reading",
     type=click.Choice(list(READINGS)),
@@ -45,7 +49,10 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
     help="Do what the paper says, or what its authors' scripts do.",
 )
 @click.option(
-    "--realisations", type=int, default=50, show_default=True, metavar="Z", help="Number of runs."
+    "--realisations",
+    type=int,
+    metavar="Z",
+    help=f"Number of runs.  [default: {_REALISATIONS}; {EXACT_REALISATIONS} for exact]",
 )
 @click.option(
     "--cov-ridge",
@@ -79,7 +86,7 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
 def reproduce_command(
     figure: str,
     reading: str,
-    realisations: int,
+    realisations: int | None,
     cov_ridge: float | None,
     precision_ridge: float | None,
     seed: int,
@@ -88,12 +95,21 @@ def reproduce_command(
 ) -> None:
     """Reproduce a figure of the paper: fig3 has 5 workers, fig4 has 40.
 
-    beyond is both, with the adaptive scheme and the genie, which is its limit.
+    beyond is both, with the adaptive scheme and the genie, which is its limit. exact compares
+    merges with exact draws, on two posteriors that are not Gaussian.
     """
-    folder = out or Path("results") / (figure if figure == BEYOND else f"{figure}-{reading}")
-    if figure == BEYOND:
+    is_ours = figure in (BEYOND, EXACT)
+    folder = out or Path("results") / (figure if is_ours else f"{figure}-{reading}")
+    if is_ours:
         only_text = reading == "text" and not schemes and precision_ridge is None
-        require(only_text, f"{BEYOND} has schemes and a reading of its own. Leave out the options.")
+        require(only_text, f"{figure} has schemes and a reading of its own. Leave out the options.")
+    if figure == EXACT:
+        require(cov_ridge is None, "exact has no ridge. Leave out --cov-ridge.")
+        n = EXACT_REALISATIONS if realisations is None else realisations
+        _tell(reproduce_exact(ExactExperiment(n, seed), folder))
+        return
+    realisations = _REALISATIONS if realisations is None else realisations
+    if figure == BEYOND:
         ridge = BEYOND_RIDGE if cov_ridge is None else cov_ridge
         _reproduce_beyond(beyond(realisations=realisations, seed=seed, cov_ridge=ridge), folder)
         return

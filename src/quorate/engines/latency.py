@@ -186,6 +186,23 @@ class Slowed:
 
 
 @dataclass(frozen=True)
+class Scaled:
+    """All times are longer by a factor: of work that is worth so many units."""
+
+    model: LatencyModel
+    factor: float
+
+    def __post_init__(self) -> None:
+        _require_positive("factor", self.factor)
+
+    def times(self, streams: Streams, n_workers: int, first: int, n: int) -> Array:
+        return self.factor * self.model.times(streams, n_workers, first, n)
+
+    def death_times(self, streams: Streams, n_workers: int) -> Array:
+        return self.model.death_times(streams, n_workers)
+
+
+@dataclass(frozen=True)
 class Dying:
     """Some workers are dead from time `since` on: what they had not finished is lost.
 

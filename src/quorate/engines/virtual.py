@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush, heapreplace
 from itertools import accumulate, chain, count, islice, repeat
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 
 from quorate._types import Array, CodedArray
 from quorate.engines.latency import LatencyModel
 from quorate.errors import require
-from quorate.models.gaussian import GaussianSubposteriors
 from quorate.numerics.streams import Lane, Streams
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.coordinator import Coordinator
@@ -44,6 +43,13 @@ Entry = tuple[float, int, int, Event]
 _block = partial(tuple.__new__, Block)  # as `Block._make`, at half the cost
 
 
+class Subposteriors(Protocol):
+    """What virtual workers draw from, such as `quorate.models.gaussian.GaussianSubposteriors`."""
+
+    def draws(self, streams: Streams, lanes: Sequence[Lane], first: int, n: int) -> Array:
+        """Draws `first` to `first + n - 1` of each (shard, chain), shape (len(lanes), n, d)."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Virtual workers: how fast they are, what they draw from, and with which randomness.
@@ -63,7 +69,7 @@ class Cluster:
     """
 
     latency: LatencyModel
-    subposteriors: GaussianSubposteriors
+    subposteriors: Subposteriors
     streams: Streams
     per_draw: bool = False
     copy_cost: float = 0.0

@@ -4,13 +4,14 @@ The coordinator, the scheme and the evaluations are the real ones. A worker take
 for each shard of a task. So an exact run in virtual time has the draws of a real one.
 """
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
+from typing import Protocol
 
 import numpy as np
 
 from quorate.engines.latency import LatencyModel
-from quorate.engines.worker import Worker
 from quorate.numerics.streams import Streams
 from quorate.protocol.messages import (
     Answer,
@@ -29,6 +30,13 @@ _TIMES = 64  # that are made together for each worker
 _Entry = tuple[float, int, Evaluate | Survey | WorkerJoined | WorkerLost | None]
 
 
+class Answering(Protocol):
+    """What answers tasks: a `quorate.engines.worker.Worker`, or something in its place."""
+
+    def answers(self, task: Evaluate | Survey) -> Iterator[Answer]:
+        """The answers to a task."""
+
+
 class VirtualPasses:
     """One exact run in virtual time.
 
@@ -37,11 +45,15 @@ class VirtualPasses:
     worker
         Answers all tasks, as any worker would.
     latency
-        Times of a task of one shard.
+        Times of a task of one shard, whatever its number of points.
     """
 
     def __init__(
-        self, coordinator: PassCoordinator, worker: Worker, latency: LatencyModel, streams: Streams
+        self,
+        coordinator: PassCoordinator,
+        worker: Answering,
+        latency: LatencyModel,
+        streams: Streams,
     ) -> None:
         n_workers = coordinator.scheme.allocation.n_workers
         self._coordinator, self._worker = coordinator, worker

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from importlib import resources
 from itertools import chain
@@ -37,21 +37,30 @@ Result = tuple[Experiment, list[AveragedCurve]]
 def write(experiment: Experiment, curves: list[AveragedCurve], folder: Path) -> list[Path]:
     """Write `curves.csv`, `figure.png`, `figure.svg` and `summary.json` into `folder`."""
     canvas = draw(experiment, curves)
-    return _write(_rows(experiment, curves), canvas, summary(experiment, curves), folder)
+    told = summary(experiment, curves)
+    return write_files(COLUMNS, _rows(experiment, curves), canvas, told, folder)
 
 
 def write_beyond(panels: list[list[Result]], folder: Path) -> list[Path]:
     """Write the files of `beyond`, whose curves come from several experiments."""
     results = [result for panel in panels for result in panel]
     rows = chain.from_iterable(_rows(*result) for result in results)
-    return _write(rows, draw_beyond(panels), [summary(*result) for result in results], folder)
+    told = [summary(*result) for result in results]
+    return write_files(COLUMNS, rows, draw_beyond(panels), told, folder)
 
 
-def _write(rows: Iterable[list[object]], canvas: Canvas, told: object, folder: Path) -> list[Path]:
+def write_files(
+    columns: Sequence[str],
+    rows: Iterable[list[object]],
+    canvas: Canvas,
+    told: object,
+    folder: Path,
+) -> list[Path]:
+    """Write the four files of a figure: a table of its curves, two pictures, and a summary."""
     paths = [folder / name for name in ("curves.csv", "figure.png", "figure.svg", "summary.json")]
     with paths[0].open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        writer.writerow(columns)
         writer.writerows(rows)
     canvas.savefig(paths[1], dpi=150)
     with rc_context({"svg.hashsalt": "quorate"}):  # the same file for the same curves

@@ -155,19 +155,22 @@ def simulate(
         streams = Streams(seed, realisation)
         cluster = virtual.Cluster(model, subposteriors, streams, per_draw, copy_cost)
         run = _run if method == "merge" else _run_exactly
-        outcomes.append(run(options, setup, cluster))
+        outcomes.append(run(options, setup, cluster, subposteriors))
         progress(realisation + 1, realisations)
     return _summary(options, workers, draws, outcomes)
 
 
-def _run(options: SchemeOptions, setup: Setup, cluster: virtual.Cluster) -> _Outcome:
+def _run(
+    options: SchemeOptions, setup: Setup, cluster: virtual.Cluster, model: GaussianSubposteriors
+) -> _Outcome:
     scheme = options.start(setup)
     coordinator = Coordinator(scheme, setup.n_draws)
-    return _outcome(scheme, coordinator, virtual.run(coordinator, cluster), cluster)
+    return _outcome(scheme, coordinator, virtual.run(coordinator, cluster), model)
 
 
-def _run_exactly(options: SchemeOptions, setup: Setup, cluster: virtual.Cluster) -> _Outcome:
-    model = cluster.subposteriors
+def _run_exactly(
+    options: SchemeOptions, setup: Setup, cluster: virtual.Cluster, model: GaussianSubposteriors
+) -> _Outcome:
     assert setup.n_draws is not None
     inquiry = Inquiry(model.initial(), model.names, setup.n_draws, setup.seed, has_gradient=True)
     scheme = ExactScheme(options.sums(setup.n_workers, setup.seed), inquiry)
@@ -175,7 +178,7 @@ def _run_exactly(options: SchemeOptions, setup: Setup, cluster: virtual.Cluster)
     job = Job(model, EllipseSampler(), scheme.worker_side, "", setup.n_workers, setup.seed)
     worker = Worker(job, {}, _RowsOfGaussians())
     timeline = VirtualPasses(coordinator, worker, cluster.latency, cluster.streams).run()
-    outcome = _outcome(scheme, coordinator, timeline, cluster)
+    outcome = _outcome(scheme, coordinator, timeline, model)
     return replace(outcome, n_passes=inquiry.n_passes)
 
 
@@ -190,13 +193,13 @@ def _outcome(
     scheme: Scheme,
     coordinator: Coordinator[Any],
     timeline: Timeline,
-    cluster: virtual.Cluster,
+    model: GaussianSubposteriors,
 ) -> _Outcome:
     counts = scheme.received.draw_counts()
     lost = frozenset(coordinator.lost)
     if not timeline.finished:
         return _Outcome(np.inf, np.nan, *counts, lost, coordinator.n_floats)
-    expected = cluster.subposteriors.posterior_second_moment()
+    expected = model.posterior_second_moment()
     error = float(relative_error(second_moment(scheme.received.global_draws()), expected))
     return _Outcome(timeline.release_times[-1], error, *counts, lost, coordinator.n_floats)
 
