@@ -1,4 +1,4 @@
-"""The figure `exact`: its cases are what they say, merges have a floor there, and exact has none."""
+"""The figure of exact draws: merges stay at their floor, exact draws go on, under stragglers."""
 
 import csv
 import json

@@ -43,7 +43,8 @@ from quorate.samplers.protocol import Sampler, State
 
 _BLOCK_SECONDS = 0.1
 _FIRST_BLOCK = 8
-_SURVEY_STEPS = 15  # of a search for the mode; passes over all shards find it otherwise
+_SURVEY_STEPS, _FEWER_STEPS = 60, 15  # of a search for the mode; otherwise passes find it
+_FEW = 32  # dimensions in which steps are cheap
 _SIDE = "side"  # where a state holds the arrays of the scheme
 _COUNTS = ("evaluations", "divergences", "accepted")  # of a chain, in its state
 _Key = tuple[tuple[int, ...], int]  # shards, chain
@@ -115,7 +116,7 @@ class Chains:
         except ImproperError:
             return NOTHING
         try:
-            fit = laplace_fit(target, _SURVEY_STEPS)
+            fit = laplace_fit(target, _SURVEY_STEPS if target.dim <= _FEW else _FEWER_STEPS)
         except (ImproperError, BadInputError):
             return NOTHING
         base = Base.around(fit)

@@ -28,6 +28,7 @@ Phase = Literal["fit", "weigh", "draw", "check"]
 _LANES = 2  # ensembles
 _MOST_CHAINS = 128
 _SHORTEST = 8  # draws of a chain, if there are enough for that
+_CLEARLY = 20.0  # log units by which the start of a model must be better than fits of shards
 _WEIGHED = 512  # points whose weights start the chains and give the evidence
 # Slices, by the effective number of points relative to that of a Gaussian posterior: least share,
 # steps to drop, steps for each draw
@@ -94,6 +95,7 @@ class Inquiry:
         self._has_gradient = has_gradient
         self._z = np.empty((0, dim))  # of the points of the open question, in units of the fit
         self._n_asked = [0] * _LANES
+        self._is_doubtful = False
 
     # ------------------------------------------------------------ questions and answers
 
@@ -104,6 +106,7 @@ class Inquiry:
         """
         found = [surveys[shard] for shard in sorted(surveys)]
         fits = [(of["mode"], of["lower"]) for of in found if "lower" in of]
+        self._is_doubtful = bool(fits)
         base = product_of(fits, len(found)) if fits else Base.standard(self._start)
         self.fit = Centring(base)
         self._ask_to_fit(self.fit)
@@ -143,10 +146,19 @@ class Inquiry:
     def _ask_to_fit(self, fit: Centring) -> None:
         n = n_points(self.dim, with_gradient=self._has_gradient)
         self._z = spread(self._streams, fit.n_passes, n, self.dim)
-        self._ask(0, "fit", fit.base.points(self._z), with_gradient=self._has_gradient)
+        points = fit.base.points(self._z)
+        if self._is_doubtful:  # one of the points is the start of the model
+            self._z, points[-1] = self._z[:-1], self._start
+        self._ask(0, "fit", points, with_gradient=self._has_gradient)
 
     def _take_fit(self, values: Array, gradients: Array | None) -> None:
         assert self.fit is not None
+        if self._is_doubtful:
+            self._is_doubtful = False
+            if values[-1] > np.median(values[:-1]) + self.dim + _CLEARLY:
+                self.begin({})  # fits of shards that lead nowhere, as to a density without bounds
+                return
+            values, gradients = values[:-1], None if gradients is None else gradients[:-1]
         self.fit = recentred(self.fit, self._z, values, gradients)
         if not self.fit.stands:
             self._ask_to_fit(self.fit)
