@@ -1,4 +1,4 @@
-"""The figure `exact`: its cases are what they say, merges have a floor there, and exact has none."""
+"""The figure `exact`: its cases are what they say; merges have a floor there, exact draws none."""
 
 import csv
 import json

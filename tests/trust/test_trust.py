@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quorate.protocol.schemes.evaluation import Evaluation
 from scipy.stats import binom, multivariate_normal, norm
 
 import quorate
@@ -33,6 +32,7 @@ from quorate.protocol.messages import (
     WorkerJoined,
     WorkerLost,
 )
+from quorate.protocol.schemes.evaluation import Evaluation
 from quorate.protocol.supervisor import Limits
 from quorate.run.check import evaluate
 from quorate.trust.importance import smoothed
