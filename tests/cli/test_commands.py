@@ -20,6 +20,8 @@ KEYS = [
     "error",
     "wasted_share",
     "floats_per_draw",
+    "method",
+    "passes",
 ]
 QUICK = ["--workers", "6", "--redundancy", "2", "--draws", "5", "--realisations", "4"]
 

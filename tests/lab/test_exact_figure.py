@@ -1,4 +1,4 @@
-"""The figure of exact draws: merges stay at their floor, exact draws go on, under stragglers."""
+"""The figure `exact`: its cases are what they say; merges have a floor there, exact draws none."""
 
 import csv
 import json

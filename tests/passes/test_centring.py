@@ -77,7 +77,7 @@ def test_a_fit_that_is_right_stands_at_once(rng, seed):
     assert fit.move < 1e-6
 
 
-def test_a_pass_moves_by_two_sds_and_fourfold_precisions_at_most(rng, seed):
+def test_a_pass_moves_by_three_sds_and_fourfold_precisions_at_most(rng, seed):
     dim = 4
     mean, cov = random_gaussian(rng, dim)
     lower = np.linalg.cholesky(cov)
@@ -88,7 +88,8 @@ def test_a_pass_moves_by_two_sds_and_fourfold_precisions_at_most(rng, seed):
     narrow = Base(mean + 100 * lower @ np.ones(dim), lower / 100)
     fit = a_pass(Centring(narrow), gaussian(mean, cov), Streams(seed), with_gradient=True)
     moved = np.linalg.solve(narrow.lower, fit.base.mean - narrow.mean)
-    assert np.sqrt(np.mean(moved**2)) == pytest.approx(2.0, abs=1e-2)
+    far = np.sqrt(np.mean(moved**2))
+    assert 1.5 < far < 3.01  # along each axis of the curvature, of which those far off move by 3
     assert not fit.stands
     assert fit.n_bounded == 0
 

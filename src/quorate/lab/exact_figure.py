@@ -1,10 +1,10 @@
 """The figure `exact`: error against time of merges, which have a floor, and of exact draws.
 
 A draw of a shard, which takes two evaluations, takes one computing time. A block of 64 points on
-one shard takes 32 times one such time: one factor for the whole block. That is harsher for exact
-runs than separate times would be, because long and short ones do not average out. What merges need
-before their first draw, a warm-up of every chain, takes no time here. The surveys and the fit of
-exact runs do.
+one shard takes 32 times one such time: one factor for the whole block. With r = 2 that is harsher
+for exact runs than separate times, because long and short ones do not average out. A survey of a
+shard takes as long as a block. What merges need before their first draw, a warm-up of every chain,
+takes no time here.
 """
 
 from collections.abc import Sequence

@@ -19,12 +19,12 @@ from quorate.samplers.laplace import LaplaceFit
 from quorate.samplers.sobol import MOST_DIMENSIONS, shifted_points
 
 _CLIP = 4.0  # factor by which a pass may change a precision
-_FARTHEST = 2.0  # root mean square of a move, in standard deviations of the fit
+_FARTHEST = 3.0  # move along any axis, in standard deviations of the fit
 _FELL = 0.05  # fall of the evidence bound after which steps become shorter
 _SHORTEST = 1 / 8
 _LENGTHEN = 1.2
-_STILL = 0.02  # root mean square of a move below which the fit stands
-_ENOUGH = 3  # passes in a row with bounded changes after which the fit stands anyway
+_STILL = 0.02  # move below which the fit stands
+_ENOUGH, _NEAR = 3, 0.3  # passes in a row with bounded changes after which a smaller move will do
 _MOST = 40  # passes in all
 _SHRINK = 0.5  # of the scale where too many points have no density
 _FULL = 40  # dimensions up to which all products of coordinates are fitted to values
@@ -47,9 +47,12 @@ class Centring:
     n_passes
         Passes so far.
     move
-        Root mean square of the last move, in standard deviations.
+        How far the last pass would have moved the fit with a full step: root mean square of the
+        mean, in standard deviations, and of the logarithm of the standard deviations.
     flat
         Directions (n, d) along which the last pass found less curvature than a pass may accept.
+    last
+        The fit before the last move, at whose points there was a density.
     """
 
     base: Base
@@ -59,12 +62,14 @@ class Centring:
     n_passes: int = 0
     move: float = inf
     flat: Array | None = None
+    last: Base | None = None
 
     @property
     def stands(self) -> bool:
         """Whether the fit is good enough to draw around."""
         settled = self.n_bounded > 0 and self.move < _STILL
-        return settled or self.n_bounded >= _ENOUGH or self.n_passes >= _MOST
+        near = self.n_bounded >= _ENOUGH and self.move < _NEAR
+        return settled or near or self.n_passes >= _MOST
 
     @property
     def is_improper(self) -> bool:
@@ -103,10 +108,10 @@ def recentred(before: Centring, z: Array, values: Array, gradients: Array | None
     gradients
         Its gradients, (n, d), in the coordinates of the model; None if there are none.
     """
-    base, n_passes = before.base, before.n_passes + 1
+    base = before.base
     known = np.isfinite(values)
     if known.sum() < max(len(z) / 2, 2 * base.dim + 2):
-        return Centring(_shrunk(base, z[known]), before.step, n_passes=n_passes)
+        return _retreated(before, z[known])
     z, values = z[known], values[known]
     slope, curvature = (
         _from_values(z, values)
@@ -118,19 +123,20 @@ def recentred(before: Centring, z: Array, values: Array, gradients: Array | None
     step = max(before.step / 2, _SHORTEST) if fell else min(before.step * _LENGTHEN, 1.0)
     bends, axes = np.linalg.eigh(curvature)
     allowed = np.clip(bends, 1 / _CLIP, _CLIP)
-    target = axes @ ((slope @ axes) / allowed)
-    length = float(np.sqrt(np.mean(target**2)))
-    target *= min(1.0, _FARTHEST / length) if length else 1.0
-    is_bounded = length <= _FARTHEST and bool(np.all(bends == allowed))
+    wanted = (slope @ axes) / allowed
+    target = np.clip(wanted, -_FARTHEST, _FARTHEST)
+    is_bounded = bool(np.all(bends == allowed) and np.all(wanted == target))
     # Natural parameters are mixed; those of the fit are the identity and 0 in its own units
     mixed = 1 + step * (allowed - 1)
-    mean = axes @ (step * allowed * (target @ axes) / mixed)
+    mean = axes @ (step * allowed * target / mixed)
     lower = base.lower @ np.linalg.cholesky((axes / mixed) @ axes.T)
     fit = LaplaceFit(base.mean + base.lower @ mean, lower)
     n_bounded = before.n_bounded + 1 if is_bounded else 0
-    move = float(np.sqrt(np.mean(mean**2)))
+    move = float(np.sqrt(np.mean(mean**2 + np.log(mixed) ** 2 / 4))) / step
     flat = (base.lower @ axes[:, bends < 1 / _CLIP]).T
-    return Centring(Base.around(fit), step, bound, n_bounded, n_passes, move, flat)
+    return Centring(
+        Base.around(fit), step, bound, n_bounded, before.n_passes + 1, move, flat, last=base
+    )
 
 
 def _from_gradients(z: Array, gradients: Array) -> tuple[Array, Array]:
@@ -160,7 +166,13 @@ def _bound(base: Base, z: Array, values: Array, slope: Array, curvature: Array) 
     return float(np.mean(values - quadratic) - 0.5 * np.trace(curvature) + volume)
 
 
-def _shrunk(base: Base, known: Array) -> Base:
-    """A smaller fit, around the points that have a density."""
-    mean = base.mean + base.lower @ known.mean(axis=0) if len(known) else base.mean
-    return Base.around(LaplaceFit(mean, base.lower * _SHRINK))
+def _retreated(before: Centring, known: Array) -> Centring:
+    """Half-way back to the last fit, or a smaller fit around the points that have a density."""
+    base, last, step = before.base, before.last, before.step
+    if last is not None:
+        step = max(step / 2, _SHORTEST)
+        fit = LaplaceFit((base.mean + last.mean) / 2, last.lower)
+    else:
+        mean = base.mean + base.lower @ known.mean(axis=0) if len(known) else base.mean
+        fit = LaplaceFit(mean, base.lower * _SHRINK)
+    return Centring(Base.around(fit), step, n_passes=before.n_passes + 1, last=last)
