@@ -1,6 +1,7 @@
 """The verdict: points and weights, shards, planted failures, and the pass that evaluates."""
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -376,13 +377,19 @@ def test_a_run_ends_with_a_verdict(checked):
 
 def test_corrected_draws_are_a_result(checked):
     """Means of 300 draws or fewer differ by 0.09 posterior sds: 0.5 is 5 of these."""
-    corrected = checked.corrected()
+    doubtful = replace(checked, verdict=replace(checked.verdict, verdict="usable"))
+    corrected = doubtful.corrected()
     assert corrected.n_draws <= checked.n_draws
     sd = checked.unconstrained.std(axis=0)
     gap = corrected.unconstrained.mean(axis=0) - checked.unconstrained.mean(axis=0)
     assert np.abs(gap / sd).max() < 0.5
     assert "corrected" in repr(corrected)
     assert corrected.posterior["posterior"].sizes["draw"] == corrected.n_draws
+
+
+def test_good_draws_are_not_corrected(checked):
+    good = replace(checked, verdict=replace(checked.verdict, verdict="good", advice="all is well"))
+    assert good.corrected() is good
 
 
 def test_check_on_the_command_line_gives_the_same(checked):

@@ -31,7 +31,7 @@ from quorate.results.arviz import (
 )
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.summary import gone_in_words, summary_row
-from quorate.trust.verdict import Verdict
+from quorate.trust.verdict import GOOD, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,13 +238,16 @@ class Result:
         """Draws of the posterior itself: points of the check, resampled by importance weights.
 
         There are as many as the effective sample size of the weights, so that the ESS of `summary`
-        is not too high. They are as good as the weights: look at `verdict.k_hat`.
+        is not too high. They are as good as the weights: look at `verdict.k_hat`. Draws with a good
+        verdict stay as they are: to resample would only add noise.
         """
         weighted = None if self.verdict is None else self.verdict.weighted
         if weighted is None:
             raise BadInputError(
                 "These draws were not checked, so they cannot be corrected. Sample with check=True."
             )
+        if self.verdict is not None and self.verdict.in_short == GOOD:
+            return self
         n_draws = min(max(round(weighted.ess), 1), self.n_draws)
         draws = weighted.points[weighted.resampled(Streams(1), n_draws)]
         return replace(self, unconstrained=draws, weights=None, scheme=f"{self.scheme}, corrected")

@@ -40,6 +40,7 @@ NOT_CHECKED: Word = "not checked"
 
 K_HATS = (0.5, 0.7)
 _SHIFTS = (0.25, 0.5)  # error of a mean, in posterior sds
+_FAR_OFF = 0.75  # error of a single mean with which no merge is usable
 _STRETCHES = (log(1.25), log(1.5))  # error of an sd: log of the factor, either way
 _LOSSES = (-0.7, -0.5)  # minus the share of effective points that is left, per dimension
 _R_HATS = (1.1, 1.2)
@@ -272,8 +273,9 @@ def _off(
         listed = ", ".join(names[j] for j in worst[:_SHOWN]) + ", …" * (len(worst) > _SHOWN)
         size = sizes[worst[0]]
         by = f"{size:.1f} posterior sds" if what == "mean" else f"a factor of {np.exp(size):.1f}"
-        why = f"the {what} of {listed} is off by {by}"
-        yield Reason(grade(overall, limits), why, _WEIGH)
+        is_far = what == "mean" and surely[worst[0]] >= _FAR_OFF
+        word = DO_NOT_TRUST if is_far else grade(overall, limits)
+        yield Reason(word, f"the {what} of {listed} is off by {by}", _WEIGH)
 
 
 def _of_modes(shards: Sequence[ShardChains], word: Word) -> Iterator[Reason]:
