@@ -22,6 +22,7 @@ from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import Block, Command, Release, Stop, Task, WorkerJoined, WorkerLost
 from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
 from quorate.protocol.schemes import SCHEMES
+from quorate.protocol.sums import summed_values
 from quorate.protocol.times import Realisations, Work
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "check_replay_and_resume",
     "check_scheme",
     "check_short_cuts",
+    "check_sums",
 ]
 
 _DIM = 5
@@ -47,6 +49,7 @@ def check_scheme(options: SchemeOptions, n_workers: int = 4, seed: int = 0) -> N
     check_losses(options, n_workers, seed)
     check_replay_and_resume(options, n_workers, seed)
     check_short_cuts(options, n_workers, seed)
+    check_sums(options, n_workers, seed)
 
 
 def check_options(options: SchemeOptions, n_workers: int = 4) -> None:
@@ -194,3 +197,24 @@ class _Fleet:
                 self.finished = command.finished
                 return True
         return False
+
+
+def check_sums(options: SchemeOptions, n_workers: int = 4, seed: int = 0) -> None:
+    """Sums over shards are right from all answers, and from those of any workers that suffice."""
+    sums = options.sums(n_workers, seed)
+    shards = np.random.default_rng(seed).integers(-1000, 1000, (n_workers, 6)).astype(float)
+    parts = {
+        part.number: summed_values([shards[s] for s in part.shards], part.coefficients)
+        for worker in range(n_workers)
+        for part in sums.parts_of(worker)
+    }
+    assert sums.is_complete(parts), "all answers together give the sum"
+    for n_lost in range(options.survives(n_workers) + 1):
+        for lost in list(combinations(range(n_workers), n_lost))[:_MOST_SETS]:
+            alive = [worker for worker in range(n_workers) if worker not in lost]
+            numbers = {part.number for worker in alive for part in sums.parts_of(worker)}
+            known = {number: parts[number] for number in numbers}
+            assert sums.is_complete(known), f"without workers {lost} the sum is still known"
+            total = sums.total(known, shards.shape[1])
+            assert np.allclose(total, shards.sum(axis=0)), f"it is right without workers {lost}"
+    assert sums.lost_shards((), ()), "nobody alive means that shards are lost"

@@ -214,6 +214,20 @@ def test_a_merge_does(seed):
         assert_reference("capture_Mt", merged)
 
 
+def test_a_second_mode_is_caught(seed):
+    """Only θ² is observed, and the modes are 160 posterior sds apart: chains see one of them."""
+    y = np.random.default_rng(seed).normal(1.0, 0.5, size=400)
+    model = from_functions(
+        lambda p: -0.5 * (p["theta"] - 0.3) ** 2,
+        lambda p, shard: -2 * np.sum((shard["y"] - p["theta"] ** 2) ** 2),
+        {"theta": quorate.models.Real()},
+    )
+    result = exact(model, {"y": y}, workers=4, draws=1000, check=True, seed=seed)
+    assert len(np.unique(np.sign(result.unconstrained))) == 1
+    assert result.verdict.verdict == "do not trust"
+    assert "where no chain has been" in result.verdict.advice
+
+
 def test_the_evidence_of_a_conjugate_model(seed):
     """Of the mean of rows with known sd 1, under a normal prior: in closed form."""
     z = np.random.default_rng(seed).normal(size=60)

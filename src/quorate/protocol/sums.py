@@ -139,7 +139,7 @@ class CodedSums:
         return self.code.decodable(parts)
 
     def total(self, parts: Mapping[int, CodedArray], n: int) -> Array:
-        """The decoded sum; the first workers in order that suffice, so that bits stay the same."""
+        """The decoded sum. Rounding it to the grid hides who answered."""
         workers = sorted(parts)
         vector = self.code.decoding_vector(workers)[workers]
         decoded = vector @ np.stack([parts[worker] for worker in workers])
