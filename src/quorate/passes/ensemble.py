@@ -9,8 +9,8 @@ The numbers of a step are found by chain and step. So draws depend on the values
 they came or from whom.
 """
 
-from dataclasses import dataclass
 from math import pi
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,44 +44,42 @@ def with_room(array: Array, n: int) -> Array:
     return longer
 
 
-@dataclass(frozen=True, eq=False)
-class _Numbers:
-    """The random numbers of a step of some chains."""
+class _Numbers(NamedTuple):
+    """The random numbers of steps of chains: shapes (n, …), or (n_chains, n_steps, …)."""
 
-    normals: Array  # (n, d)
-    gammas: Array  # (n,), of shape (degrees + d) / 2
-    heights: Array  # (n,), logarithms of uniforms
-    angles: Array  # (n, _ANGLES), uniforms
+    normals: Array  # (…, d)
+    gammas: Array  # of shape (degrees + d) / 2
+    heights: Array  # logarithms of uniforms
+    angles: Array  # (…, _ANGLES), uniforms
 
 
 class _Source:
-    """Finds the random numbers of steps; pages that all chains have left are forgotten."""
+    """Finds the random numbers of steps, made for all chains and some steps at a time."""
 
     def __init__(self, streams: Streams, lane: int, n_chains: int, dim: int) -> None:
         self._streams = streams
         self._lane = lane
         self._chains = [(chain, lane) for chain in range(n_chains)]
         self._dim = dim
-        self._pages: dict[int, _Numbers] = {}
+        self._first, self._end = 0, _PAGE  # steps whose numbers are known
+        self._known = self._page(0)
 
     def of(self, chains: IntArray, steps: IntArray) -> _Numbers:
         """The numbers of step `steps[i]` of chain `chains[i]`."""
-        dim, n = self._dim, len(chains)
-        found = _Numbers(np.empty((n, dim)), np.empty(n), np.empty(n), np.empty((n, _ANGLES)))
-        pages, rows = steps // _PAGE, steps % _PAGE
-        for page in np.unique(pages).tolist():
-            here = pages == page
-            made, place = self._page(page), (chains[here], rows[here])
-            found.normals[here] = made.normals[place]
-            found.gammas[here] = made.gammas[place]
-            found.heights[here] = made.heights[place]
-            found.angles[here] = made.angles[place]
-        return found
+        while self._end <= int(steps.max()):
+            made = self._page(self._end)
+            joined = zip(self._known, made, strict=True)
+            self._known = _Numbers(*(np.concatenate(pair, axis=1) for pair in joined))
+            self._end += _PAGE
+        rows = steps - self._first
+        return _Numbers(*(array[chains, rows] for array in self._known))
 
     def forget_before(self, step: int) -> None:
-        """Drop pages that no chain needs any more."""
-        for page in [page for page in self._pages if (page + 1) * _PAGE <= step]:
-            del self._pages[page]
+        """Drop the numbers of steps that all chains have made."""
+        n_old = (step - self._first) // _PAGE * _PAGE
+        if n_old > 0:
+            self._known = _Numbers(*(array[:, n_old:] for array in self._known))
+            self._first += n_old
 
     def angle(self, chain: int, step: int, number: int) -> float:
         """A uniform for an angle beyond those in the row of a step."""
@@ -91,18 +89,15 @@ class _Source:
         found = self._streams.uniforms(Purpose.MORE_ENSEMBLE, lane, row, 1, _MORE)
         return float(found[0, 0, place])
 
-    def _page(self, page: int) -> _Numbers:
-        if page not in self._pages:
-            dim, width = self._dim, self._dim + 2 + _ANGLES
-            first = page * _PAGE
-            uniforms = self._streams.uniforms(Purpose.ENSEMBLE, self._chains, first, _PAGE, width)
-            self._pages[page] = _Numbers(
-                np.asarray(ndtri(uniforms[..., :dim])),
-                np.asarray(gammaincinv((DEGREES + dim) / 2, uniforms[..., dim])),
-                np.log(uniforms[..., dim + 1]),
-                uniforms[..., dim + 2 :],
-            )
-        return self._pages[page]
+    def _page(self, first: int) -> _Numbers:
+        dim, width = self._dim, self._dim + 2 + _ANGLES
+        uniforms = self._streams.uniforms(Purpose.ENSEMBLE, self._chains, first, _PAGE, width)
+        return _Numbers(
+            np.asarray(ndtri(uniforms[..., :dim])),
+            np.asarray(gammaincinv((DEGREES + dim) / 2, uniforms[..., dim])),
+            np.log(uniforms[..., dim + 1]),
+            uniforms[..., dim + 2 :],
+        )
 
 
 class Ensemble:
