@@ -40,8 +40,7 @@ class Settings:
     Parameters
     ----------
     method
-        What is drawn: exact, the posterior itself by passes over all shards; or merge, the paper's
-        consensus of draws of single shards, which needs a worker only once.
+        Merge draws of single shards, as in the paper, or draw exactly, by passes over all shards.
     workers
         Number of workers K, and of shards. There may be more workers than cores.
     redundancy
