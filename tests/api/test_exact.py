@@ -95,12 +95,6 @@ def test_virtual_time_gives_the_same_draws(undisturbed, seed, tmp_path):
     np.testing.assert_array_equal(scheme.received.global_draws(), undisturbed)
 
 
-@pytest.mark.xdist_group("ray")
-def test_ray_gives_the_same_draws(undisturbed, seed):
-    pytest.importorskip("ray")
-    np.testing.assert_array_equal(sample(engine="ray", seed=seed).unconstrained, undisturbed)
-
-
 SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}, {here!r}]

@@ -151,6 +151,13 @@ def test_coded_draws_are_those_of_processes(cluster, rows, tmp_path, seed):
     np.testing.assert_array_equal(result.unconstrained, expected)
 
 
+def test_exact_draws_are_those_of_processes(cluster, rows, tmp_path, seed):
+    options = {"method": "exact", "draws": 200, "seed": seed}
+    expected = sample(rows, tmp_path / "process", **options).unconstrained
+    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address), **options)
+    np.testing.assert_array_equal(result.unconstrained, expected)
+
+
 def test_an_actor_that_is_killed_comes_back(cluster, rows, tmp_path, engine, of_processes):
     engine.is_time = lambda engine, worker: worker == 1
     engine.act = lambda engine: engine._ray.kill(engine._actors[1].handle)
