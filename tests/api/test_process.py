@@ -277,9 +277,7 @@ def test_bad_options_of_a_scheme(options, message):
 
 
 def test_unknown_settings_are_named(rows, tmp_path):
-    with pytest.raises(
-        TypeError, match=r"sample has no setting gap\. Its settings are method, workers"
-    ):
+    with pytest.raises(TypeError, match=r"no setting gap\. Its settings are method, workers"):
         sample(rows, tmp_path, gap=3)
 
 
