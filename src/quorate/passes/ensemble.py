@@ -18,6 +18,7 @@ from scipy.special import gammaincinv, ndtri
 
 from quorate._types import Array, IntArray
 from quorate.numerics.streams import Purpose, Streams
+from quorate.passes.kept import InStep, Kept
 from quorate.samplers.base import Base, snapped
 
 DEGREES = 7.0  # of freedom of the base
@@ -32,16 +33,6 @@ def log_base(z: Array) -> Array:
     """Log density of the base at z (n, d), in units of the fit and up to a constant: (n,)."""
     dim = z.shape[-1]
     return np.asarray(-(DEGREES + dim) / 2 * np.log1p(np.sum(z * z, axis=-1) / DEGREES))
-
-
-def with_room(array: Array, n: int) -> Array:
-    """`array` (n_chains, m, ...), or one twice as long with the same entries if m is below `n`."""
-    n_chains, m, *rest = array.shape
-    if n <= m:
-        return array
-    longer = np.empty((n_chains, max(n, 2 * m), *rest))
-    longer[:, :m] = array
-    return longer
 
 
 class _Numbers(NamedTuple):
@@ -100,7 +91,7 @@ class _Source:
         )
 
 
-class Ensemble:
+class Ensemble(InStep):
     """Chains in step.
 
     Attributes
@@ -154,8 +145,7 @@ class Ensemble:
         self._angles = np.empty((n_chains, _ANGLES))
         self._n_tries = np.zeros(n_chains, dtype=np.int64)
         self._proposal = np.empty((n_chains, dim))
-        self._kept = np.empty((n_chains, 0, dim))
-        self._log_densities = np.empty((n_chains, 0))
+        self._kept = Kept(base, n_chains)
         self.n_evaluations = 0
         self._begin(np.arange(n_chains))
 
@@ -173,17 +163,6 @@ class Ensemble:
     def is_done(self) -> bool:
         """Whether every chain has made all its draws."""
         return bool(np.all(self._step >= self._n_steps))
-
-    @property
-    def draws(self) -> Array:
-        """The draws that all chains have made, (n_chains, n_complete, d)."""
-        kept = self._kept[:, : self.n_complete]
-        return self._base.points(kept.reshape(-1, kept.shape[-1])).reshape(kept.shape)
-
-    @property
-    def log_densities(self) -> Array:
-        """The log posterior at the draws, (n_chains, n_complete)."""
-        return self._log_densities[:, : self.n_complete]
 
     def extend(self, n_draws: int) -> None:
         """Make so many draws of each chain; fewer than before is no change."""
@@ -257,12 +236,9 @@ class Ensemble:
         """Keep the draws of chains that have ended a step, and begin their next steps."""
         n_done = self._step[chains] + 1 - self._n_settling
         kept: NDArray[np.bool_] = (n_done > 0) & (n_done % self._thin == 0)
-        places = n_done // self._thin - 1
-        n_needed = int(places[kept].max(initial=-1)) + 1
-        self._kept = with_room(self._kept, n_needed)
-        self._log_densities = with_room(self._log_densities, n_needed)
-        self._kept[chains[kept], places[kept]] = self._z[chains[kept]]
-        self._log_densities[chains[kept], places[kept]] = self._values[chains[kept]]
+        ready = chains[kept]
+        places = n_done[kept] // self._thin - 1
+        self._kept.put(ready, places, self._z[ready], self._values[ready])
         self._step[chains] += 1
         self._fewest_steps = int(self._step.min())
         self._source.forget_before(self._fewest_steps)

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from quorate._types import Array
 from quorate.numerics.streams import Purpose, Streams
-from quorate.passes.ensemble import with_room
+from quorate.passes.kept import InStep, Kept
 from quorate.samplers.base import Base, snapped
 
 _LENGTH = pi / 2  # of a trajectory: a quarter of a circle, after which a Gaussian has forgotten
@@ -23,7 +23,7 @@ _RATE = 2.0  # how fast the step is tuned
 _STRETCH = (0.8, 1.2)
 
 
-class HmcEnsemble:
+class HmcEnsemble(InStep):
     """Chains in step; see `quorate.passes.ensemble.Ensemble` for what it offers.
 
     Parameters
@@ -50,8 +50,7 @@ class HmcEnsemble:
         self._values, self._slopes = np.full(n_chains, -np.inf), np.zeros((n_chains, dim))
         self._n_settling, self._n_trajectories = n_settling, n_settling + n_draws
         self._step = dim**-0.25
-        self._kept = np.empty((n_chains, 0, dim))
-        self._log_densities = np.empty((n_chains, 0))
+        self._kept = Kept(base, n_chains)
         self.n_evaluations = 0
         self._n_done = -1  # trajectories; the first pass is for the slopes where chains start
         self._at = self._z  # where the chains ask
@@ -72,17 +71,6 @@ class HmcEnsemble:
     def is_done(self) -> bool:
         """Whether every chain has made all its draws."""
         return self._n_done >= self._n_trajectories
-
-    @property
-    def draws(self) -> Array:
-        """The draws that all chains have made, (n_chains, n_complete, d)."""
-        kept = self._kept[:, : self.n_complete]
-        return self._base.points(kept.reshape(-1, kept.shape[-1])).reshape(kept.shape)
-
-    @property
-    def log_densities(self) -> Array:
-        """The log posterior at the draws, (n_chains, n_complete)."""
-        return self._log_densities[:, : self.n_complete]
 
     def extend(self, n_draws: int) -> None:
         """Make so many draws of each chain; fewer than before is no change."""
@@ -143,9 +131,8 @@ class HmcEnsemble:
         self._slopes = np.where(accepted[:, None], slopes, self._slopes)
         place = self._n_done - self._n_settling
         if place >= 0:
-            self._kept = with_room(self._kept, place + 1)
-            self._log_densities = with_room(self._log_densities, place + 1)
-            self._kept[:, place], self._log_densities[:, place] = self._z, self._values
+            every = np.arange(self.n_chains)
+            self._kept.put(every, np.full(self.n_chains, place), self._z, self._values)
         else:
             rate = _RATE / (1 + self._n_done) ** 0.5
             self._step = min(self._step * exp(rate * (accepted.mean() - _ACCEPTED)), _LENGTH)

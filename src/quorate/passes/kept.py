@@ -1,0 +1,63 @@
+"""Draws that chains in step have made, with room for more."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from quorate._types import Array, IntArray
+from quorate.samplers.base import Base
+
+
+class Kept:
+    """Draws of chains and the log posterior there, by chain and place."""
+
+    def __init__(self, base: Base, n_chains: int) -> None:
+        self._base = base
+        self._z = np.empty((n_chains, 0, base.dim))
+        self._values = np.empty((n_chains, 0))
+
+    def put(self, chains: IntArray, places: IntArray, z: Array, values: Array) -> None:
+        """Keep a draw of each of `chains` at its place, in units of the base."""
+        n_needed = int(places.max(initial=-1)) + 1
+        self._z, self._values = _with_room(self._z, n_needed), _with_room(self._values, n_needed)
+        self._z[chains, places], self._values[chains, places] = z, values
+
+    def draws(self, n: int) -> Array:
+        """The first `n` of every chain, in the coordinates of the model: (n_chains, n, d)."""
+        z = self._z[:, :n]
+        return self._base.points(z.reshape(-1, z.shape[-1])).reshape(z.shape)
+
+    def log_densities(self, n: int) -> Array:
+        """The log posterior at the first `n` of every chain, (n_chains, n)."""
+        return self._values[:, :n]
+
+
+class InStep(ABC):
+    """Chains in step, which keep their draws."""
+
+    _kept: Kept
+
+    @property
+    @abstractmethod
+    def n_complete(self) -> int:
+        """Draws that every chain has made."""
+
+    @property
+    def draws(self) -> Array:
+        """The draws that all chains have made, (n_chains, n_complete, d)."""
+        return self._kept.draws(self.n_complete)
+
+    @property
+    def log_densities(self) -> Array:
+        """The log posterior at the draws, (n_chains, n_complete)."""
+        return self._kept.log_densities(self.n_complete)
+
+
+def _with_room(array: Array, n: int) -> Array:
+    """`array` (n_chains, m, ...), or one twice as long with the same entries if m is below `n`."""
+    n_chains, m, *rest = array.shape
+    if n <= m:
+        return array
+    longer = np.empty((n_chains, max(n, 2 * m), *rest))
+    longer[:, :m] = array
+    return longer
