@@ -8,7 +8,7 @@ from quorate.engines.drive import Engine
 from quorate.journal import JournalReader, PartAnswered, PassRecord, Record, Resumed
 from quorate.models.subposterior import Target
 from quorate.protocol.exact import ExactScheme
-from quorate.protocol.messages import Command, Evaluate, Keep, Survey, Surveyed, Values
+from quorate.protocol.messages import Command, Evaluate, Keep, Stop, Survey, Surveyed, Values
 from quorate.protocol.passes import SURVEYS, Answered, PassCoordinator
 from quorate.protocol.sums import Sums
 from quorate.results.result import Result
@@ -18,6 +18,8 @@ from quorate.run.run import Run
 from quorate.run.settings import Settings
 from quorate.trust.exact import ExactQuestion
 
+_SECONDS_BETWEEN_WRITES = 0.2
+
 
 class ExactRun(Run):
     """A run with `method="exact"`."""
@@ -26,7 +28,8 @@ class ExactRun(Run):
 
     def _make_scheme(self, settings: Settings) -> ExactScheme:
         self._asked_at: dict[int, float] = {}  # by worker
-        self._parts: list[PartAnswered] = []  # that are not journaled yet
+        self._waiting: list[Record] = []  # to be journaled
+        self._next_write = 0.0
         model = self.model
         return settings.make_exact_scheme(
             np.asarray(model.initial()),
@@ -61,15 +64,19 @@ class ExactRun(Run):
         self._draws[part.worker] += part.n_points * len(part.shards)
 
     def _record(self, now: float, commands: list[Command]) -> None:
-        """Journal answers to questions; who gave which part of them waits for the next of them."""
+        """Journal what happened, a few times a second.
+
+        Answers that are lost on the way are asked for again, and are the same: nothing but the time
+        for them is lost.
+        """
         answered, self.scheme.answered = self.scheme.answered, []
         rows = [record for command in commands if (record := self._row(now, command))]
-        self._parts += [row for row in rows if isinstance(row, PartAnswered)]
-        others = [row for row in rows if not isinstance(row, PartAnswered)]
-        if answered or others:
-            passes = [PassRecord(now, *each) for each in answered]
-            self._journal.append([*self._parts, *passes, *others])
-            self._parts.clear()
+        self._waiting += [*rows, *(PassRecord(now, *each) for each in answered)]
+        is_news = any(not isinstance(row, PartAnswered) for row in rows)
+        is_end = bool(commands) and isinstance(commands[-1], Stop)
+        if self._waiting and (is_news or is_end or now >= self._next_write):
+            self._journal.append(self._waiting)
+            self._waiting, self._next_write = [], now + _SECONDS_BETWEEN_WRITES
         for command in commands:
             self._note(now, command)
 
