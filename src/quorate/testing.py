@@ -209,7 +209,8 @@ def check_sums(options: SchemeOptions, n_workers: int = 4, seed: int = 0) -> Non
         for part in sums.parts_of(worker)
     }
     assert sums.is_complete(parts), "all answers together give the sum"
-    for n_lost in range(options.survives(n_workers) + 1):
+    r = options.shards_per_worker(n_workers)
+    for n_lost in range(min(options.survives(n_workers), r - 1) + 1):
         for lost in list(combinations(range(n_workers), n_lost))[:_MOST_SETS]:
             alive = [worker for worker in range(n_workers) if worker not in lost]
             numbers = {part.number for worker in alive for part in sums.parts_of(worker)}

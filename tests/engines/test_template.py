@@ -221,7 +221,7 @@ def test_a_run_outlives_its_template(rows, tmp_path):
     result = quorate.sample(MeanModel(), rows, run_dir=tmp_path / "a", progress=attack, **options)
     whole = quorate.sample(MeanModel(), rows, run_dir=tmp_path / "b", progress=False, **options)
     assert len(attack.killed) == 1
-    assert not result.lost
+    assert result.stopped == "done"  # a worker that had sent all its draws may count as lost
     np.testing.assert_array_equal(result.unconstrained, whole.unconstrained)
 
 
