@@ -51,6 +51,8 @@ class Centring:
         mean, in standard deviations, and of the logarithm of the standard deviations.
     flat
         Directions (n, d) along which the last pass found less curvature than a pass may accept.
+    n_flat
+        Passes in a row with such directions.
     last
         The fit before the last move, at whose points there was a density.
     """
@@ -62,6 +64,7 @@ class Centring:
     n_passes: int = 0
     move: float = inf
     flat: Array | None = None
+    n_flat: int = 0
     last: Base | None = None
 
     @property
@@ -74,7 +77,7 @@ class Centring:
     @property
     def is_improper(self) -> bool:
         """Whether the fit has become wider and wider along some direction, without an end."""
-        return self.n_passes >= _MOST and self.flat is not None and len(self.flat) > 0
+        return self.n_passes >= _MOST and self.n_flat >= _MOST / 2
 
 
 def n_points(dim: int, *, with_gradient: bool) -> int:
@@ -134,8 +137,9 @@ def recentred(before: Centring, z: Array, values: Array, gradients: Array | None
     n_bounded = before.n_bounded + 1 if is_bounded else 0
     move = float(np.sqrt(np.mean(mean**2 + np.log(mixed) ** 2 / 4))) / step
     flat = (base.lower @ axes[:, bends < 1 / _CLIP]).T
+    n_flat = before.n_flat + 1 if len(flat) else 0
     return Centring(
-        Base.around(fit), step, bound, n_bounded, before.n_passes + 1, move, flat, last=base
+        Base.around(fit), step, bound, n_bounded, before.n_passes + 1, move, flat, n_flat, base
     )
 
 
