@@ -1,32 +1,19 @@
 """CPU time of a small run, all processes included: most of it is spent on the start of workers."""
 
 import resource
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 import quorate
 
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from helpers.processes import MeanModel
+
 REPEAT = 5
 ROWS = {"z": np.random.default_rng(0).normal(size=(800, 2))}
-
-
-class Mean:
-    """z ~ N(θ, 1) in two dimensions, θ ~ N(0, 100)."""
-
-    dim, names = 2, ("a", "b")
-
-    def initial(self):
-        return np.zeros(2)
-
-    def log_prior(self, x):
-        return float(-0.5 * np.sum(x**2) / 100)
-
-    def log_likelihood(self, x, shard):
-        return float(-0.5 * np.sum((shard["z"] - x) ** 2))
-
-    def constrain(self, draws):
-        return {"theta": draws}
 
 
 def cpu_seconds() -> float:
@@ -39,7 +26,13 @@ def spent(workers: int) -> tuple[float, float]:
     """CPU seconds and seconds of one run."""
     cpu, clock = cpu_seconds(), time.perf_counter()
     quorate.sample(
-        Mean(), ROWS, workers=workers, draws=100, sampler="ellipse", progress=False, check=False
+        MeanModel(),
+        ROWS,
+        workers=workers,
+        draws=100,
+        sampler="ellipse",
+        progress=False,
+        check=False,
     )
     return cpu_seconds() - cpu, time.perf_counter() - clock
 

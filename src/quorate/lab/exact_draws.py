@@ -72,8 +72,8 @@ def _weighed(shard: int, target: Target, n_points: int) -> Weighted:
 class Remembering:
     """Answers tasks as a worker does, and computes each answer only once.
 
-    Runs of one seed ask the same questions, whatever their times and whoever holds what, as long as
-    a worker answers for one shard at a time.
+    All runs of a seed ask the same questions. Times and placement change only who answers them.
+    Each task must be for a single shard.
     """
 
     def __init__(self, worker: Answering) -> None:

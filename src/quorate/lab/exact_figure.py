@@ -126,7 +126,7 @@ class ErrorCurve:
 def exact_curves(
     case: Case, experiment: ExactExperiment, progress: Progress = lambda done, total: None
 ) -> list[ErrorCurve]:
-    """All curves of a panel. `progress` is told of runs done, of how many."""
+    """All curves of a panel. `progress` gets the runs done, and all."""
     shards = WeightedShards.of([case.target(shard) for shard in range(N_SHARDS)])
     job = Job(case.model, EllipseSampler(), SendDraws(), "", N_SHARDS, experiment.seed)
     worker = Remembering(Worker(job, {}, case))

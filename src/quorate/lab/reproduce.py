@@ -69,7 +69,7 @@ def best(curves: list[AveragedCurve], time: float) -> AveragedCurve | None:
 def reproduce(
     experiment: Experiment, progress: Progress = lambda done, total: None
 ) -> list[AveragedCurve]:
-    """All curves of an experiment. `progress` is told of runs done, of how many."""
+    """All curves of an experiment. `progress` gets the runs done, and all."""
     curves = experiment.figure.curves
     total = len(curves) * experiment.realisations
 
@@ -85,7 +85,7 @@ def reproduce(
 def reproduce_all(
     experiments: Sequence[Experiment], progress: Progress = lambda done, total: None
 ) -> list[list[AveragedCurve]]:
-    """All curves of several experiments. `progress` is told of curves done, of how many."""
+    """All curves of several experiments. `progress` gets the curves done, and all."""
     total = sum(len(spec.figure.curves) for spec in experiments)
     results: list[list[AveragedCurve]] = []
     for spec in experiments:

@@ -16,7 +16,7 @@ def can_know_writers() -> bool:
 
 
 def writer(folder: Path) -> int | None:
-    """The process that writes the journal and has its lock open; None if there is none.
+    """The process that writes the journal and has its lock open; None if nobody writes it.
 
     The lock is not tried: that could stop a process that is about to take it.
     """

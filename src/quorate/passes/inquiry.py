@@ -4,7 +4,8 @@ First a Gaussian is fitted to the posterior (`centring`). Then points of a Stude
 are weighed: they give the evidence, and the chains their starts. Then two ensembles of chains draw
 in turn, so that workers have the points of one while the last answer for the other is awaited.
 
-The same answers lead to the same questions and the same draws, whoever answers, and when.
+The same answers always lead to the same questions and draws. It does not matter who answers, or
+when.
 """
 
 from collections.abc import Mapping, Sequence

@@ -85,7 +85,8 @@ class PassSchedule:
     now
         The time, as the coordinator was told it.
     answered
-        Questions answered and shards surveyed; whoever journals them empties the list.
+        Questions answered and shards surveyed that are not journaled yet. The journal's writer
+        empties the list.
     disputes
         Pairs of workers that gave different answers for the same part.
     n_points, n_points_used

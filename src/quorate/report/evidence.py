@@ -41,7 +41,7 @@ class Evidence:
     history
         Its journal, read to the end.
     saved
-        The summary that the run wrote at its end, on the natural scale; None if there is none.
+        The summary that the run wrote at its end, on the natural scale; None if it wrote none.
     verdict
         What `quorate check` wrote; None if the run was not checked; a string if it is unreadable.
     saved_densities
