@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from flights import FORMULA, flights
 
-from helpers.planted import FAILURES, GOOD, Case
+from helpers.planted import FAILURES, GOOD, Case, mislabelled
 
 
 def judged(make: Callable[[int], Case], seeds: range) -> tuple[list[Any], list[Case]]:
@@ -91,6 +91,10 @@ def main() -> None:
             line(name, wanted, verdicts, time.process_time() - start)
             if name == "skewed":
                 errors(verdicts, cases)
+    verdicts, _ = judged(mislabelled, range(first, first + n_seeds))
+    n_named = sum(verdict.shards[0].disagrees for verdict in verdicts)
+    words = Counter(verdict.verdict for verdict in verdicts)
+    print(f"mislabelled: a remark in {n_named} of {n_seeds}   {dict(words)}", flush=True)
     if n_flights:
         start = time.process_time()
         verdicts = flights_verdicts(range(first, first + n_flights))

@@ -5,6 +5,8 @@ NUTS on equal rows kept once, variational inference, stochastic-gradient MCMC an
 the mode, and samplers the curvature there, at no charge; those with a step size are given the best
 of several. Errors are those of posterior means, in posterior sds, and of sds, as factors, against
 a long run of NUTS. Compiling is not counted.
+
+Then what a Laplace fit and a merge get wrong on six real posteriors, and exact draws do not.
 """
 
 import json
@@ -22,7 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import norm
 
+import quorate
 from flights_to_ess import (
+    METHODS,
     N_WARM_UP,
     WANTED,
     Chain,
@@ -36,6 +40,9 @@ from flights_to_ess import (
 from quorate.models.families import distinct
 from quorate.models.subposterior import Target
 from quorate.samplers.laplace import LaplaceFit, laplace_fit
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from helpers.cases import FOLDER, MODELS, REFERENCE
 
 N_SHORT, N_REFERENCE = 100, 5_000
 ONE_SD = float(norm.cdf(1))
@@ -238,6 +245,31 @@ def stan_run(data: Path, kind: str, steps: tuple[int, int], threads: int) -> dic
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def on_cases() -> None:
+    """Errors on real posteriors that are less Gaussian, with eight shards."""
+    print(f"{'':44} means: RMS, most   sds, times")
+    for case, model in MODELS.items():
+        known = REFERENCE[case]
+        truth = Reference(np.array(known["mean"]), np.array(known["sd"]))
+        with np.load(FOLDER / f"{case}.npz") as kept:
+            rows = dict(kept)
+        fit = laplace_fit(Target(model, rows, 1))
+        laplace = truth.error(fit.mode, np.sqrt(np.diag(fit.cov)))
+        print(f"{case + ', Laplace':44} {laplace}", flush=True)
+        for method in METHODS:
+            print(f"{case + ', ' + method:44} {eighths(model, rows, truth, method)}", flush=True)
+
+
+def eighths(model: Any, rows: dict[str, np.ndarray], truth: Reference, method: str) -> str:
+    """The error with eight shards, and the verdict; or why there is no answer."""
+    options = {"method": method, "workers": 8, "engine": quorate.Processes(2), "progress": False}
+    try:
+        result = quorate.sample(model, rows, draws=4000, seed=1, **options)
+    except quorate.errors.QuorateError as error:
+        return str(error).partition(".")[0]
+    return f"{truth.error_of(result.unconstrained)}  {result.verdict.in_short}"
+
+
 def main() -> None:
     """All of it."""
     model, rows = regression()
@@ -251,8 +283,9 @@ def main() -> None:
     cost, truth = nuts(few, fit)
     print(f"{'':44}   wall s    CPU s   means: RMS, most   sds, times")
     print(f"{'NUTS, equal rows once':44} {cost}  to {WANTED:,} effective draws")
-    cost, draws = ours(model, rows)
-    show("quorate, 2 processes", cost, truth.error_of(draws))
+    for method in METHODS:
+        cost, draws = ours(model, rows, method)
+        show(f"quorate, {method}, 2 processes", cost, truth.error_of(draws))
     sds = np.sqrt(np.diag(fit.cov))
     show("Laplace", fitting, truth.error(fit.mode, sds))
     narrow = 1 / np.sqrt(np.diag(np.linalg.inv(fit.cov))) / sds
@@ -261,6 +294,7 @@ def main() -> None:
     advi(few, fit, truth)
     stochastic_gradients(rows, fit, truth)
     stan(few, fit, truth)
+    on_cases()
 
 
 if __name__ == "__main__":

@@ -214,7 +214,7 @@ def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) 
     _check_model(model)
     settings.make_scheme(model.dim)  # raises what is wrong with it before rows are read
     sampler = settings.chosen_sampler
-    if settings.method == "merge" and settings.scheme_options.needs_common_randomness:
+    if settings.chosen_method == "merge" and settings.scheme_options.needs_common_randomness:
         check_determinism(sampler)
     settings.engine_options.check()
     things = packed({"model": model, "sampler": sampler})
@@ -224,7 +224,7 @@ def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) 
         (folder / _JOB).write_bytes(things)
         with Journal.create(folder, _configuration(model, settings, shards)) as journal:
             journal.append([Started(0.0)])
-            kind = _KINDS[settings.method]
+            kind = _KINDS[settings.chosen_method]
             yield kind(model, sampler, shards, settings, folder, journal, stopping, n_points)
 
 
@@ -243,7 +243,7 @@ def _reopened(
         things["model"] = model
     stopping, shards = Stopping(settings.chosen_until), _same_shards(folder, kept)
     made_of = things["model"], things["sampler"], shards
-    return _KINDS[settings.method](*made_of, settings, folder, journal, stopping, n_points)
+    return _KINDS[settings.chosen_method](*made_of, settings, folder, journal, stopping, n_points)
 
 
 def _finish(run: Run, progress: bool | Listener) -> Result:

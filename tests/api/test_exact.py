@@ -208,6 +208,38 @@ def test_a_merge_does(seed):
         assert_reference("capture_Mt", merged)
 
 
+def test_rows_with_wrong_labels_are_named_though_the_draws_are_good(tmp_path, seed):
+    """The first file has other labels, 20 sds of a shard away; the answer for all rows is right.
+
+    The control is a run with the same labels everywhere: it has a remark in one run of a thousand.
+    """
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=4000)
+    right = (rng.random(4000) < 1 / (1 + np.exp(-1.5 * x))).astype(float)
+    wrong = np.where(np.arange(4000) < 1000, 1 - right, right)
+    remarks = []
+    for y in (right, wrong):
+        files = [tmp_path / f"{part}.parquet" for part in range(4)]
+        for path, rows in zip(files, np.array_split(np.arange(4000), 4), strict=True):
+            pd.DataFrame({"x": x[rows], "y": y[rows]}).to_parquet(path)
+        result = exact(slope(), files, workers=4, draws=1000, by="files", check=True, seed=seed)
+        assert result.verdict.verdict == "good"
+        remarks.append(result.verdict.remarks)
+    assert remarks[0] == []
+    assert "disagree" in remarks[1][0]
+
+
+def slope():
+    """A logistic regression without an intercept."""
+
+    def log_likelihood(beta, rows):
+        eta = rows["x"] * beta[0]
+        return rows["y"] @ eta - np.sum(np.logaddexp(0, eta))
+
+    return from_functions(lambda beta: -0.5 * beta @ beta, log_likelihood, ["beta"])
+
+
 def test_a_second_mode_is_caught(seed):
     """Only θ² is observed, and the modes are 160 posterior sds apart: chains see one of them."""
     y = np.random.default_rng(seed).normal(1.0, 0.5, size=400)

@@ -65,7 +65,7 @@ def test_heavy_tails_call_for_redundancy_and_equal_workers_do_not():
     assert heavy.recommended.scheme == "adaptive"
     even = plan("shifted-exponential:0.1,1e-6", workers=[12], draws=50, realisations=5)
     assert even.recommended.scheme == "cmc"
-    assert even.command.endswith("DATA --workers 12 --scheme cmc --draws 50")
+    assert even.command.endswith("DATA --method merge --workers 12 --scheme cmc --draws 50")
 
 
 def test_larger_shards_take_longer():
@@ -220,7 +220,7 @@ def test_the_times_of_a_scheme_from_outside_are_right():
     assert found.median == pytest.approx(24 + 20)
     assert 4 * 24 <= 24 * found.floats_per_draw <= 4 * 24 + 3
     assert made.command == (
-        "quorate sample MODEL.py:NAME DATA --workers 4 --scheme backup --draws 24"
+        "quorate sample MODEL.py:NAME DATA --method merge --workers 4 --scheme backup --draws 24"
     )
 
 
@@ -277,7 +277,7 @@ def test_a_plan_from_a_run_in_five_lines(run, tmp_path):
     begins = ["Measured:", "Without", "Advised:", "Its", "It"]
     assert [line.split()[0] for line in words] == begins
     assert gap == ""
-    assert command.startswith("quorate sample MODEL.py:NAME DATA --workers")
+    assert command.startswith("quorate sample MODEL.py:NAME DATA --method merge --workers")
     assert "worker 3 was lost" in words[0]
     assert "heavy" in words[0]
     assert "<svg" in picture.read_text()

@@ -83,6 +83,38 @@ def test_strings_are_shorthand():
     assert Settings(by="files").cut == quorate.Cut("files")
 
 
+def walk(target, rng):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("given", "method"),
+    [
+        ({}, "exact"),
+        ({"scheme": "coded"}, "exact"),
+        ({"method": "merge"}, "merge"),
+        ({"sampler": "ellipse"}, "merge"),
+        ({"sampler": walk}, "merge"),
+        ({"on_lost_shard": "exclude"}, "merge"),
+    ],
+)
+def test_runs_are_exact_unless_only_a_merge_has_what_is_asked_for(given, method):
+    assert Settings(**given).chosen_method == method
+    assert Settings(**given).as_json()["method"] == method
+
+
+@pytest.mark.parametrize("given", [{"sampler": "ellipse"}, {"on_lost_shard": "exclude"}])
+def test_what_only_merges_have_is_refused_for_exact_runs(given):
+    with pytest.raises(BadInputError, match="method='merge'"):
+        Settings(method="exact", **given)
+
+
+def test_the_first_journals_name_no_method():
+    kept = Settings(method="merge").as_json()
+    del kept["method"]
+    assert Settings.from_json(kept).chosen_method == "merge"
+
+
 def test_settings_in_words():
     shown = described(Settings(scheme=quorate.Coded(redundancy=3)).as_json())
     assert shown["scheme"] == "coded"

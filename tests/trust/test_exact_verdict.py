@@ -34,7 +34,7 @@ def two_modes(points):
 
 def verdict(draws, log_posterior, seed, *, other_modes=(), disputes=(), n_chains=N_CHAINS):
     modes = [np.atleast_2d(mode) for mode in other_modes] or [np.empty((0, 2))]
-    question = ExactQuestion(Plane(), draws, n_chains, modes, 4, frozenset(disputes))
+    question = ExactQuestion(Plane(), draws, n_chains, modes, [None] * 4, frozenset(disputes))
     points = question.proposal().points(Streams(seed), N_POINTS)
     return question.answer(points, log_posterior(points))
 
@@ -102,8 +102,8 @@ def test_short_chains_are_usable_at_best(rng, seed):
 
 
 def test_too_few_draws_cannot_be_judged(rng):
-    question = ExactQuestion(Plane(), rng.standard_normal((3, 2)), 2, [], 4)
+    question = ExactQuestion(Plane(), rng.standard_normal((3, 2)), 2, [], [None] * 4)
     with pytest.raises(SingularCovarianceError):
         question.proposal()
-    enough = ExactQuestion(Plane(), rng.standard_normal((4, 2)), 2, [], 4)
+    enough = ExactQuestion(Plane(), rng.standard_normal((4, 2)), 2, [], [None] * 4)
     assert enough.proposal().mixture.dim == 2

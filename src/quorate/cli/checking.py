@@ -55,16 +55,19 @@ def _raw_and_corrected(verdict: Verdict) -> Iterator[tuple[str, dict[str, float]
             yield "  corrected", verdict.corrected[name]
 
 
+_COLUMNS = ("draws", "ess", "r_hat", "divergences", "faults", "distance", "p_value")
+
+
 def _shards(findings: list[ShardFinding]) -> Table:
-    columns = ("shard", "draws", "ess", "r_hat", "divergences", "faults", "distance", "p")
+    """One row for each shard; without columns in which no shard has anything."""
+    told = {column: [getattr(found, column) for found in findings] for column in _COLUMNS}
+    used = {column: values for column, values in told.items() if any(values)}
+    used = {"shard": [found.shard for found in findings], **used}
     table = Table()
-    for column in columns:
+    for column in used:
         table.add_column(column, justify="right")
-    for found in findings:
-        told = (found.ess, found.r_hat, found.divergences, found.faults, found.distance)
-        values = [found.shard, found.draws, *told, found.p_value]
-        style = "red" if found.disagrees else ""
-        table.add_row(*map(_shown, values), style=style)
+    for found, *values in zip(findings, *used.values(), strict=True):
+        table.add_row(*map(_shown, values), style="red" if found.disagrees else "")
     return table
 
 

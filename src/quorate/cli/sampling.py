@@ -134,14 +134,14 @@ def sample_command(
 
 def _settings(options: dict[str, Any], thin: int | None) -> dict[str, Any]:
     """Settings as `sample` takes them, made from options that are removed from `options`."""
-    sampler = taken(options, ["sampler"]).get("sampler", _default("sampler"))
     named = taken(options, _PLAIN)
+    if thin is not None:
+        named["sampler"] = make_sampler(named.get("sampler", _default("sampler")), thin)
     scheme, engine = named.pop("scheme", _default("scheme")), named.pop("engine", None)
     of_scheme = taken_of_registry(options, SCHEMES) | taken(named, ["redundancy"])
     return {
         **named,
         "scheme": chosen(scheme, of_scheme),
-        "sampler": make_sampler(sampler, 1 if thin is None else thin),
         **_of_sitting(options, engine or _default("engine")),
         "faults": Faults(**taken(options, _names(Faults))),
         **taken(options, ["check", "every"]),

@@ -225,7 +225,7 @@ def _by_model(
 def _command(choice: Option, n_draws: int, target_ess: float | None) -> str:
     has_redundancy = REDUNDANCY in option_names(type(choice.chosen))
     parts = [
-        f"quorate sample MODEL.py:NAME DATA --workers {choice.workers}",
+        f"quorate sample MODEL.py:NAME DATA --method merge --workers {choice.workers}",
         f"--redundancy {choice.redundancy}" if has_redundancy else "",
         f"--scheme {choice.scheme}",
         *(_flag(name, value) for name, value in choice.settings.items()),

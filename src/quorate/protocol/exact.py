@@ -1,17 +1,17 @@
 """Exact draws as a scheme: passes over the posterior, and the draws of the ensemble they make."""
 
-from collections.abc import Collection
-
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array
 from quorate.merging.fit import Fit
 from quorate.passes.inquiry import Inquiry
+from quorate.protocol.messages import Arrays
 from quorate.protocol.passes import PassSchedule
 from quorate.protocol.scheme import DrawCounts
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.protocol.sums import Sums
+from quorate.trust.shards import Estimate
 
 
 class EnsembleDraws:
@@ -79,5 +79,15 @@ class ExactScheme(PassSchedule):
     def other_modes(self) -> list[Array]:
         """Modes of each shard besides the one that its survey started from, (n, d) each."""
         none = np.empty((0, self.inquiry.dim))
-        shards: Collection[int] = range(self.allocation.n_shards)
-        return [np.asarray(self._surveys.get(s, {}).get("other_modes", none)) for s in shards]
+        return [np.asarray(found.get("other_modes", none)) for found in self._found()]
+
+    def fits(self) -> list[Estimate | None]:
+        """The Gaussian fit of each shard; None where its survey found none."""
+        return [
+            Estimate(found["mode"], found["lower"] @ found["lower"].T) if "lower" in found else None
+            for found in self._found()
+        ]
+
+    def _found(self) -> list[Arrays]:
+        """What the survey of each shard found; nothing if there was none."""
+        return [self._surveys.get(s, {}) for s in range(self.allocation.n_shards)]

@@ -1,10 +1,13 @@
-"""When plain CMC would have had the same draws, in virtual time, from measured times.
+"""What a run without redundancy would have waited for, from measured times.
 
-Under CMC worker k draws from shard k alone, and a global draw waits for all workers. A block of n
-draws of m shards that took a worker t seconds stands for n draws of one shard in t/m seconds,
-warm-up included. Time during which a worker was away is lost under CMC too; time during which it
-had nothing to do is not. A worker that sent too few blocks repeats them, from the second on. A
-worker that did not come back never has its draws.
+Merges: when plain CMC would have had the same draws, in virtual time. Under CMC worker k draws from
+shard k alone, and a global draw waits for all workers. A block of n draws of m shards that took a
+worker t seconds stands for n draws of one shard in t/m seconds, warm-up included. Time during which
+a worker was away is lost under CMC too; time during which it had nothing to do is not. A worker
+that sent too few blocks repeats them, from the second on. A worker that did not come back never has
+its draws.
+
+Exact runs: how long each worker would have needed for one shard at all points of the passes.
 """
 
 from dataclasses import dataclass
@@ -64,3 +67,23 @@ def paces(history: History) -> list[Pace]:
 def cmc_releases(workers: list[Pace], n_draws: IntArray) -> Array:
     """When CMC would have had `n_draws` global draws: when the last worker has as many."""
     return np.asarray(np.max([pace.when(n_draws) for pace in workers], axis=0))
+
+
+# ---------------------------------------------------------------- exact runs
+
+
+def seconds_per_point(history: History) -> Array:
+    """Seconds per point and shard of each worker; inf if it answered for no point."""
+    answers = history.blocks()
+    blocks = answers.chosen(answers.n_draws > 0)
+    spent = np.bincount(blocks.workers, blocks.ends - blocks.begins, history.n_workers)
+    done = np.bincount(blocks.workers, blocks.n_draws * blocks.n_shards, history.n_workers)
+    return np.where(done > 0, spent / np.maximum(done, 1), np.inf)
+
+
+def seconds_alone(history: History) -> Array:
+    """How long each worker would have needed for one shard at all points; inf if it is gone."""
+    assert history.passes is not None
+    times = seconds_per_point(history) * history.passes.n_points
+    times[sorted(history.gone())] = np.inf
+    return times

@@ -7,6 +7,7 @@ from quorate.errors import named_shards, named_workers
 from quorate.passes.hmc import HmcEnsemble
 from quorate.passes.inquiry import product_of
 from quorate.report import run_plots
+from quorate.report.counterfactual import seconds_alone, seconds_per_point
 from quorate.report.evidence import Evidence
 from quorate.report.making_sections import pairs
 from quorate.report.posterior_plots import beside
@@ -161,8 +162,8 @@ def waiting(evidence: Evidence, log: PassLog, pictures: Pictures) -> Html:
     if first is None:
         return note("There was no pass yet.")
     took = max(phase.ended for phase in log.phases()) - first
-    rates, gone = _rates(evidence), evidence.history.gone()
-    times = np.array([np.inf if k in gone else rate * log.n_points for k, rate in enumerate(rates)])
+    history = evidence.history
+    rates, times, gone = seconds_per_point(history), seconds_alone(history), history.gone()
     reasons = ["gone" if k in gone else "no answer" for k in range(len(times))]
     told = f"The passes over {log.n_points:,} points took {seconds(took)}. {_waited(times, took)}"
     figure = pictures.figure(
@@ -194,15 +195,6 @@ def _waited(times: Array, took: float) -> str:
         )
     silent = named_workers([k for k in range(len(times)) if np.isinf(times[k])])
     return f"{with_all} have waited for {silent}: gone when the run ended, or without an answer."
-
-
-def _rates(evidence: Evidence) -> Array:
-    """Seconds per point and shard of each worker; inf if it answered for no point."""
-    blocks = evidence.blocks.chosen(evidence.blocks.n_draws > 0)
-    n_workers = evidence.history.n_workers
-    spent = np.bincount(blocks.workers, blocks.ends - blocks.begins, n_workers)
-    done = np.bincount(blocks.workers, blocks.n_draws * blocks.n_shards, n_workers)
-    return np.where(done > 0, spent / np.maximum(done, 1), np.inf)
 
 
 def _waiting_table(evidence: Evidence, rates: Array, times: Array, reasons: list[str]) -> Html:

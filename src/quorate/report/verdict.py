@@ -40,6 +40,7 @@ def section(verdict: dict[str, Any] | str | None, folder: str, kind: str = "merg
         [
             first,
             element("p", _sentence(str(advice))) if advice else "",
+            *(element("p", _sentence(f"Remark: {said}")) for said in verdict.get("remarks") or ()),
             _corrected(verdict.get("raw"), verdict.get("corrected"), kind),
             _shards(verdict.get("shards")),
         ]

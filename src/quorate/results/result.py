@@ -250,7 +250,8 @@ class Result:
             return self
         n_draws = min(max(round(weighted.ess), 1), self.n_draws)
         draws = weighted.points[weighted.resampled(Streams(1), n_draws)]
-        return replace(self, unconstrained=draws, weights=None, scheme=f"{self.scheme}, corrected")
+        scheme = f"{self.scheme}, corrected"
+        return replace(self, unconstrained=draws, weights=None, n_chains=1, scheme=scheme)
 
     def scalars(self) -> list[tuple[str, Array]]:
         """Each scalar of each variable, named like `beta[2]`, with its draws."""

@@ -119,7 +119,7 @@ class ExactRun(Run):
             result.unconstrained,
             self.scheme.received.n_chains,
             self.scheme.other_modes(),
-            self.settings.workers,
+            self.scheme.fits(),
             frozenset(self.scheme.disputes),
         )
 

@@ -114,7 +114,7 @@ class History:
 
     def _make_scheme(self) -> tuple[Scheme, PassLog | None]:
         """The scheme, and the passes over the posterior if the run is exact."""
-        if self.settings.method == "merge":
+        if self.settings.chosen_method == "merge":
             return self.settings.make_scheme(self.dim), None
         start = np.array(self.configuration["start"], dtype=np.float64)
         has_gradient = bool(self.configuration["has_gradient"])

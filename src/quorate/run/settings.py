@@ -40,7 +40,9 @@ class Settings:
     Parameters
     ----------
     method
-        Merge draws of single shards, as in the paper, or draw exactly, by passes over all shards.
+        "exact" draws from the posterior itself, by passes over all shards. "merge" combines draws
+        of single shards, as in the paper. The default is exact, but merge if you name a sampler or
+        let a run exclude shards: only merges have these.
     workers
         Number of workers K, and of shards. There may be more workers than cores.
     redundancy
@@ -50,7 +52,7 @@ class Settings:
     engine
         Where workers live: process or ray. In Python also an object such as `Processes(4)`.
     sampler
-        Name of the sampler that workers draw with. In Python also an object such as
+        Name of the sampler that workers draw with, in a merge. In Python also an object such as
         `EllipseSampler(thin=2)`, or a function of your own that yields draws.
     draws
         Number of global draws to get.
@@ -76,7 +78,7 @@ class Settings:
         that is more.
     """
 
-    method: Method = "merge"
+    method: Method | None = None
     workers: int = 8
     redundancy: int | None = None
     scheme: str | SchemeOptions = "adaptive"
@@ -104,11 +106,7 @@ class Settings:
             lost in ("raise", "exclude"),
             f"on_lost_shard must be 'raise' or 'exclude', not {lost!r}.",
         )
-        require(self.method in METHODS, f"method must be 'exact' or 'merge', not {self.method!r}.")
-        require(
-            self.method == "merge" or lost == "raise",
-            "An exact run needs all shards. Use on_lost_shard='raise', or method='merge'.",
-        )
+        self._check_method()
         scheme = self.scheme_options
         scheme.shards_per_worker(self.workers)
         require(
@@ -119,7 +117,32 @@ class Settings:
         self.chosen_faults.handicaps(self.workers)
         _ = self.engine_options, self.chosen_sampler, self.chosen_until  # refused now, if at all
 
+    def _check_method(self) -> None:
+        method, is_exact = self.method, self.method == "exact"
+        require(method in (None, *METHODS), f"method must be 'exact' or 'merge', not {method!r}.")
+        require(
+            not is_exact or self.on_lost_shard == "raise",
+            "An exact run needs all shards. Use on_lost_shard='raise', or method='merge'.",
+        )
+        require(
+            not is_exact or self._has_default_sampler,
+            "An exact run draws by passes over all shards, without a sampler. Leave out sampler, "
+            "or use method='merge'.",
+        )
+
     # ------------------------------------------------------------ objects for names
+
+    @property
+    def chosen_method(self) -> Method:
+        """The method; where none is named, the one that has all that is asked for."""
+        if self.method is not None:
+            return self.method
+        needs_merge = self.on_lost_shard == "exclude" or not self._has_default_sampler
+        return "merge" if needs_merge else "exact"
+
+    @property
+    def _has_default_sampler(self) -> bool:
+        return isinstance(self.sampler, str) and self.sampler == "auto"
 
     @property
     def scheme_options(self) -> SchemeOptions:
@@ -184,7 +207,7 @@ class Settings:
     def as_json(self) -> dict[str, Any]:
         """The settings that a resumed run needs, as JSON values."""
         return {
-            "method": self.method,
+            "method": self.chosen_method,
             "workers": self.workers,
             "scheme": SCHEMES.as_json(self.scheme_options),
             "engine": ENGINES.as_json(self.engine_options),
@@ -201,7 +224,7 @@ class Settings:
     def from_json(cls, kept: Any) -> "Settings":
         """The settings that `as_json` wrote; the sampler is kept with the model, not here."""
         try:
-            values = dict(kept)
+            values: dict[str, Any] = {"method": "merge"} | dict(kept)  # first journals name none
             del values["sampler"]
             values["scheme"] = SCHEMES.from_json(values["scheme"])
             values["engine"] = ENGINES.from_json(values["engine"])

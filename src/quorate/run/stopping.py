@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from quorate.errors import require
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_SECONDS_BETWEEN_LOOKS = 1.0  # at the effective number of draws, which costs some work
+_LEAST_WAIT = 0.1  # seconds between two looks at the effective number of draws
+_LOOKING = 0.1  # share of the time that may be spent on these looks
 
 DONE, ENOUGH = "done", "enough effective draws"  # all that was asked for
 TIME_IS_UP, INTERRUPTED, WORKERS_LOST = "time is up", "interrupted", "workers lost"
@@ -41,7 +43,7 @@ class Stopping:
     def __init__(self, until: Until) -> None:
         self._max_time = until.time
         self._target_ess = until.ess
-        self._next_look = _SECONDS_BETWEEN_LOOKS
+        self._next_look = _LEAST_WAIT
         self.reason: str | None = None
 
     def began_at(self, seconds: float) -> None:
@@ -55,9 +57,11 @@ class Stopping:
         if self._max_time is not None and now > self._max_time:
             self.reason = TIME_IS_UP
         elif self._target_ess is not None and now > self._next_look:
-            self._next_look = now + _SECONDS_BETWEEN_LOOKS
+            start = time.perf_counter()
             if ess() >= self._target_ess:
                 self.reason = ENOUGH
+            took = time.perf_counter() - start
+            self._next_look = now + max(_LEAST_WAIT, took / _LOOKING)
         return self.reason is not None
 
     @contextmanager

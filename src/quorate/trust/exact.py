@@ -20,6 +20,7 @@ from quorate.numerics.importance import Weighted
 from quorate.numerics.moments import Moments
 from quorate.trust.importance import smoothed
 from quorate.trust.proposal import Proposal
+from quorate.trust.shards import Estimate, compared, remarks_on
 from quorate.trust.summaries import summaries
 from quorate.trust.verdict import (
     DO_NOT_TRUST,
@@ -58,8 +59,8 @@ class ExactQuestion:
         Number of chains.
     other_modes
         Of each shard, modes besides its main one, (m, d).
-    n_shards
-        K.
+    fits
+        Of each shard, the mean and covariance that its survey found; None if it found none.
     disputes
         Pairs of workers that gave different answers for the same shard.
     """
@@ -68,7 +69,7 @@ class ExactQuestion:
     draws: Array
     n_chains: int
     other_modes: Sequence[Array]
-    n_shards: int
+    fits: Sequence[Estimate | None]
     disputes: frozenset[tuple[int, int]] = frozenset()
 
     def proposal(self) -> Proposal:
@@ -83,8 +84,9 @@ class ExactQuestion:
             raise SingularCovarianceError
         moments = Moments.of(self.draws)
         cov = moments.covariance()
-        places = [(mode, cov * self.n_shards) for modes in self.other_modes for mode in modes]
-        return Proposal.around(moments.mean, cov, places, max(self.n_shards, 4))
+        n_shards = len(self.fits)
+        places = [(mode, cov * n_shards) for modes in self.other_modes for mode in modes]
+        return Proposal.around(moments.mean, cov, places, max(n_shards, 4))
 
     def answer(self, points: Array, log_posterior: Array) -> Verdict:
         """The verdict, from the log posterior (n,) at the first n points."""
@@ -97,6 +99,7 @@ class ExactQuestion:
             *self._of_missed_mass(weighted),
             *of_moments(weighted, k_hat, self.draws, self.model.names, ess),
         ]
+        findings = compared(self.fits)
         word = max((reason.word for reason in reasons), key=badness, default=GOOD)
         is_reliable = weighted.ess >= FEWEST and grade(k_hat, K_HATS) != DO_NOT_TRUST
         return Verdict(
@@ -104,6 +107,8 @@ class ExactQuestion:
             k_hat=k_hat,
             importance_ess=weighted.ess,
             advice=advice_on(word, reasons, _AGREE),
+            remarks=remarks_on(findings),
+            shards=findings,
             raw=summaries(self.model, Weighted.of(self.draws, np.zeros(len(self.draws)))),
             corrected=summaries(self.model, weighted.without_negligible()) if is_reliable else {},
             n_points=len(points),

@@ -1,12 +1,13 @@
 """Checks of each shard: whether its chains have mixed, and whether it agrees with the others."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import fdtrc
+from scipy.special import chdtrc, fdtrc
 
 from quorate._types import Array
+from quorate.errors import named_shards
 from quorate.merging.fit import Fit
 from quorate.numerics.ess import bulk_ess, mean_ess, split_rhat
 from quorate.numerics.linalg import spd_inverse, spd_solve
@@ -26,7 +27,7 @@ class ShardFinding:
     shard
         Number of the shard.
     draws
-        Number of its draws; 0 in coded runs, which have no draws of single shards.
+        Number of its draws; 0 in coded and exact runs, which have no draws of single shards.
     ess, r_hat
         Smallest ESS and largest R-hat of any coordinate; None if there are too few draws.
     distance
@@ -43,9 +44,9 @@ class ShardFinding:
     """
 
     shard: int
-    draws: int
-    ess: float | None
-    r_hat: float | None
+    draws: int = 0
+    ess: float | None = None
+    r_hat: float | None = None
     distance: float | None = None
     p_value: float | None = None
     disagrees: bool = False
@@ -94,24 +95,36 @@ class ShardChains:
 def shard_findings(shards: Sequence[ShardChains]) -> list[ShardFinding]:
     """Findings about each shard."""
     sizes = [_sizes(shard) for shard in shards]
-    distances = _distances(shards, [size[1] for size in sizes])
+    estimates = [
+        None if (of := shard.moments) is None else Estimate(of.mean, of.covariance(), worth)
+        for shard, (_, worth, _) in zip(shards, sizes, strict=True)
+    ]
     findings = []
-    for number, (shard, (ess, _, r_hat)) in enumerate(zip(shards, sizes, strict=True)):
-        distance, p_value = distances[number]
+    for found, shard, (ess, _, r_hat) in zip(compared(estimates), shards, sizes, strict=True):
         findings.append(
-            ShardFinding(
-                shard=number,
+            replace(
+                found,
                 draws=sum(map(len, shard.chains)),
                 ess=ess,
                 r_hat=r_hat,
-                distance=distance,
-                p_value=p_value,
-                disagrees=p_value is not None and p_value < FALSE_ALARMS / len(shards),
                 divergences=shard.divergences,
                 faults=shard.faults,
             )
         )
     return findings
+
+
+def remarks_on(findings: Sequence[ShardFinding]) -> list[str]:
+    """What the findings say about the model and the rows, whatever they say about the draws."""
+    odd = [found.shard for found in findings if found.disagrees]
+    if not odd:
+        return []
+    return [
+        f"{named_shards(odd)} {'disagrees' if len(odd) == 1 else 'disagree'} with the others (by "
+        f"chance, this happens in {FALSE_ALARMS:.1%} of runs). Check what is different about "
+        "these rows (source, labels, units), or extend the model so that it allows for the "
+        "difference"
+    ]
 
 
 def _sizes(shard: ShardChains) -> tuple[float | None, float, float | None]:
@@ -129,9 +142,16 @@ def _sizes(shard: ShardChains) -> tuple[float | None, float, float | None]:
     return share * float(bulk_ess(draws).min()), share * float(worth.min()), float(r_hat.max())
 
 
-def _distances(
-    shards: Sequence[ShardChains], worths: Sequence[float]
-) -> list[tuple[float | None, float | None]]:
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Mean and covariance of a shard, and how many draws they are worth."""
+
+    mean: Array
+    cov: Array
+    worth: float = np.inf
+
+
+def compared(estimates: Sequence[Estimate | None]) -> list[ShardFinding]:
     """Distance of each shard's mean from the merge of the others, and its p-value.
 
     If the model holds, the means of shards are independent estimates of the same point. That of
@@ -139,24 +159,35 @@ def _distances(
     adds C_s / ESS. So the squared distance is Hotelling's T² with the ESS as its degrees of
     freedom. Each shard's share of the prior only makes means more alike.
     """
-    unknown: list[tuple[float | None, float | None]] = [(None, None)] * len(shards)
-    moments = [shard.moments for shard in shards]
-    dim = max((m.mean.size for m in moments if m is not None), default=0)
-    known = [s for s, m in enumerate(moments) if m is not None and worths[s] > 2 * dim]
+    findings = [ShardFinding(number) for number in range(len(estimates))]
+    dim = max((of.mean.size for of in estimates if of is not None), default=0)
+    known = {s: of for s, of in enumerate(estimates) if of is not None and of.worth > 2 * dim}
     if len(known) < 2:
-        return unknown
-    means = np.stack([m.mean for s in known if (m := moments[s]) is not None])
-    covs = np.stack([m.covariance() for s in known if (m := moments[s]) is not None])
+        return findings
+    means = np.stack([of.mean for of in known.values()])
+    covs = np.stack([of.cov for of in known.values()])
     sds = np.sqrt(np.einsum("sii->i", covs) / len(covs))
     means, covs = means / sds, covs / np.outer(sds, sds)
     precisions = spd_inverse(covs)
     pulls = np.einsum("sij,sj->si", precisions, means)
-    for i, shard in enumerate(known):
+    for i, (shard, of) in enumerate(known.items()):
         others = spd_inverse(precisions.sum(axis=0) - precisions[i])
         gap = means[i] - others @ (pulls.sum(axis=0) - pulls[i])
-        spread = covs[i] * (1 + 1 / worths[shard]) + others
+        spread = covs[i] * (1 + 1 / of.worth) + others
         squared = float(gap @ spd_solve(spread, gap[:, None])[:, 0])
-        left = worths[shard] - dim + 1
-        p_value = float(fdtrc(dim, left, squared * left / (worths[shard] * dim)))
-        unknown[shard] = squared**0.5, p_value
-    return unknown
+        p_value = _p_value(squared, dim, of.worth)
+        findings[shard] = replace(
+            findings[shard],
+            distance=squared**0.5,
+            p_value=p_value,
+            disagrees=p_value < FALSE_ALARMS / len(estimates),
+        )
+    return findings
+
+
+def _p_value(squared: float, dim: int, worth: float) -> float:
+    """Of Hotelling's T², which is χ² where mean and covariance are known without error."""
+    if np.isinf(worth):
+        return float(chdtrc(dim, squared))
+    left = worth - dim + 1
+    return float(fdtrc(dim, left, squared * left / (worth * dim)))

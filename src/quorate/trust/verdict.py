@@ -2,8 +2,11 @@
 
 The check compares the merge with the posterior density at weighted points. Three things can be
 wrong. The importance weights are too uneven to tell anything, as k̂ or the effective number of
-points shows. The weights are reliable and show that means or sds of the merge are off. Or shards
-disagree, or their chains have not mixed; then no way of merging helps.
+points shows. The weights are reliable and show that means or sds of the merge are off. Or chains of
+shards have not mixed; then no way of merging helps.
+
+Shards that disagree with each other say something about the model and the rows. That is a remark,
+apart from the verdict on the draws.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +28,7 @@ from quorate.numerics.importance import Weighted
 from quorate.numerics.moments import Moments
 from quorate.trust.importance import smoothed
 from quorate.trust.proposal import Proposal
-from quorate.trust.shards import FALSE_ALARMS, ShardChains, ShardFinding, shard_findings
+from quorate.trust.shards import ShardChains, ShardFinding, remarks_on, shard_findings
 from quorate.trust.summaries import summaries
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ _R_HATS = (1.1, 1.2)
 FEWEST = 40.0  # effective points below which nothing can be said
 _ERRORS = 3.0  # standard errors by which an error must exceed its limit
 _SHOWN = 3  # parameters that a sentence names
-_AGREE = "the merged draws agree with the posterior density, and the shards with each other"
+_AGREE = "the merged draws agree with the posterior density"
 _EXCEPTION = "with an exception"
 _CURE = (
     "use fewer and larger shards, reparametrise so that the posterior is closer to a Gaussian, or "
@@ -79,6 +82,8 @@ class Verdict:
         Effective number of the points at which the posterior was evaluated.
     advice
         A sentence or two: why, and what to do.
+    remarks
+        Sentences about the model and the rows, such as shards that disagree with the others.
     shards
         Findings about each shard.
     raw, corrected
@@ -93,6 +98,7 @@ class Verdict:
     k_hat: float | None
     importance_ess: float | None
     advice: str
+    remarks: list[str] = field(default_factory=list)
     shards: list[ShardFinding] = field(default_factory=list)
     raw: dict[str, dict[str, float]] = field(default_factory=dict)
     corrected: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -132,7 +138,8 @@ class Verdict:
 
     def __str__(self) -> str:
         numbers = "" if self.k_hat is None else f" (k̂ {self.k_hat:.2f})"
-        return f"{self.verdict}{numbers}: {self.advice}"
+        remarks = "".join(f". Remark: {remark}" for remark in self.remarks)
+        return f"{self.verdict}{numbers}: {self.advice}{remarks}"
 
 
 def not_checked(why: str) -> Verdict:
@@ -212,6 +219,7 @@ class Question:
             k_hat=k_hat,
             importance_ess=weighted.ess,
             advice=advice_on(word, reasons),
+            remarks=remarks_on(findings),
             shards=findings,
             raw=summaries(self.model, Weighted.of(self.merged, np.zeros(len(self.merged)))),
             corrected=summaries(self.model, weighted.without_negligible()),
@@ -291,16 +299,7 @@ def _of_modes(shards: Sequence[ShardChains], word: Word) -> Iterator[Reason]:
 
 
 def _of_shards(findings: Sequence[ShardFinding]) -> Iterator[Reason]:
-    """Reasons from shards that disagree with the others or have not mixed."""
-    odd = [f.shard for f in findings if f.disagrees]
-    if odd:
-        yield Reason(
-            DO_NOT_TRUST,
-            f"{named_shards(odd)} {'disagrees' if len(odd) == 1 else 'disagree'} with the others "
-            f"(by chance, this happens in {FALSE_ALARMS:.1%} of runs)",
-            "check what is different about their rows (source, labels, units), mix the rows with "
-            "`by='shuffle'`, or extend the model so that it allows for the difference",
-        )
+    """Reasons from shards whose chains have not mixed."""
     for word, low, high in ((DO_NOT_TRUST, _R_HATS[1], np.inf), (USABLE, *_R_HATS)):
         mixing = [f for f in findings if f.r_hat is not None and low < f.r_hat <= high]
         if mixing:
