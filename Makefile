@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEED ?= 0
+MINUTES ?= 30
 
-.PHONY: help demo paper test lint hooks bench docs clean
+.PHONY: help demo paper test lint hooks bench soak docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +42,9 @@ bench: .venv/.installed ## Measure CPU times, beside something measured in the s
 	$(BIN)/python benchmarks/merging.py
 	$(BIN)/python benchmarks/weights_on_cases.py
 	$(BIN)/python benchmarks/flights_to_ess.py
+
+soak: .venv/.installed ## Attack one run after another; MINUTES=30
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES)
 
 docs: .venv/.installed-docs ## Build the site
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs site

@@ -2,7 +2,7 @@
 
 Until every coefficient has an ESS of 1,000, without a check; and for a logistic regression on
 100,000 rows and 20 continuous columns, 3,000 draws with the check. Also what the coordinator
-spends on each block of points, from two runs of different length.
+spends on each block of points while chains draw.
 """
 
 import resource
@@ -16,6 +16,7 @@ import numpy as np
 import quorate
 from flights_to_ess import regression
 from quorate.models import logistic
+from quorate.run.progress import Progress
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers.cases import FOLDER, MODELS
@@ -75,19 +76,20 @@ def continuous(n_rows: int = 100_000, dim: int = 20) -> tuple[Any, Rows]:
 
 
 def per_block() -> float:
-    """Milliseconds of the coordinator for each block of points, beyond what any run takes."""
+    """Milliseconds of the coordinator, with all its threads, for each block while chains draw."""
     with np.load(FOLDER / "wells_dae_inter.npz") as data:
         rows = dict(data)
+    looks: list[tuple[float, int]] = []
 
-    def run(draws: int) -> tuple[float, int]:
-        options = {"workers": WORKERS, "draws": draws, "check": False, "progress": False}
-        own, _, result = spent(
-            lambda: quorate.sample(MODELS["wells_dae_inter"], rows, method="exact", **options)
-        )
-        return own, len(result.timeline.block_times)
+    def look(progress: Progress) -> None:
+        if progress.draws:
+            n_blocks = sum(worker.blocks for worker in progress.workers)
+            looks.append((_cpu(resource.RUSAGE_SELF), n_blocks))
 
-    (short, n_short), (long, n_long) = run(1000), run(20_000)
-    return 1000 * (long - short) / (n_long - n_short)
+    options = {"workers": WORKERS, "draws": 20_000, "check": False, "progress": look}
+    quorate.sample(MODELS["wells_dae_inter"], rows, method="exact", **options)
+    (start, n_start), (end, n_end) = looks[0], looks[-1]
+    return 1000 * (end - start) / (n_end - n_start)
 
 
 def main() -> None:
