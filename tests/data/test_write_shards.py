@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from quorate import BadInputError
 from quorate.data import files as table_files
 from quorate.data import tables
-from quorate.data.partition import shuffled, stratified
+from quorate.data.partition import grouped, shuffled, stratified
 from quorate.data.write import ShardSet, _stream, _Writer, write_shards
 
 N = 103
@@ -95,6 +95,56 @@ def test_strata_are_dealt_at_random(seed):
     assert (np.diff(np.flatnonzero(one == 0)) != 4).any()
 
 
+@given(
+    sizes=st.lists(st.integers(1, 200), min_size=1, max_size=60),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 2**32),
+)
+def test_groups_stay_whole_and_are_dealt_evenly(sizes, share, seed):
+    n_shards = 1 + int(share * (len(sizes) - 1))
+    groups = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    owners = grouped(groups, n_shards, seed)
+    of_group = np.zeros(len(sizes), dtype=np.int64)
+    of_group[groups] = owners
+    np.testing.assert_array_equal(of_group[groups], owners)
+    assert np.ptp(np.bincount(of_group, minlength=n_shards)) <= 1
+    assert np.ptp(np.bincount(owners, minlength=n_shards)) <= max(sizes)
+
+
+def test_groups_with_heavy_tails_are_balanced(seed):
+    """20,000 groups of Pareto sizes, none above 1,000 rows: at most 11 % off in 200 seeds."""
+    sizes = np.minimum(1 + np.random.default_rng(seed).pareto(1.5, 20_000), 1000).astype(int)
+    n_rows = np.bincount(grouped(np.repeat(np.arange(20_000), sizes), 8, seed))
+    assert n_rows.max() / n_rows.mean() < 1.2
+
+
+def test_groups_of_equal_size_are_dealt_at_random(seed):
+    one, other = (grouped(np.arange(100), 4, s) for s in (seed, seed + 1))
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array(["N1", "N22", "N3", "N4", "N5"]),
+        np.array(["2013-01-01", "2013-02-01", "2014-01-01", "2015-01-01", "2016-01-01"], "M8[D]"),
+        np.array([3, -1, 7, 2**40, 5]),
+    ],
+    ids=["text", "dates", "numbers"],
+)
+def test_groups_by_a_column_that_is_not_stored(values, tmp_path, rng):
+    which = rng.permutation(np.repeat(np.arange(5), [40, 30, 20, 10, 3]))
+    table = pd.DataFrame({"g": values[which], "i": np.arange(N)})
+    path = tmp_path / "rows.parquet"
+    table.to_parquet(path, row_group_size=20)
+    shards = write_shards(path, 3, tmp_path / "s", by="group:g", columns=["i"])
+    held = [set(which[stored["i"]]) for stored in contents(shards)]
+    assert sum(map(len, held)) == 5
+    assert set.union(*held) == set(range(5))
+    in_memory = write_shards(table, 3, tmp_path / "t", by="group:g", columns=["i"])
+    assert_same(shards, in_memory)
+
+
 @settings(max_examples=25)
 @given(size=sizes, seed=st.integers(0, 99))
 def test_every_row_is_stored_once_and_in_order(tmp_path_factory, size, seed):
@@ -155,7 +205,7 @@ def sources(rows, folder):
 
 
 @pytest.mark.parametrize("batch_bytes", [1 << 25, 300])
-@pytest.mark.parametrize("by", ["shuffle", "stratify:count"])
+@pytest.mark.parametrize("by", ["shuffle", "stratify:count", "group:count"])
 def test_the_source_does_not_matter(rows, tmp_path, monkeypatch, by, batch_bytes):
     reference = write_shards(rows, 5, tmp_path / "reference", seed=3, by=by)
     for module in (tables, table_files):
@@ -486,9 +536,11 @@ ten, words = np.arange(10.0), list("abcdefghij")
         (
             {"x": ten},
             {"by": "rows"},
-            "by cannot be 'rows'. Use 'shuffle', 'files' or 'stratify:COLUMN'",
+            "by cannot be 'rows'. Use 'shuffle', 'files', 'stratify:COLUMN' or 'group:COLUMN'",
         ),
-        ({"x": ten}, {"by": "stratify"}, "Use 'shuffle', 'files' or 'stratify:COLUMN'"),
+        ({"x": ten}, {"by": "stratify"}, "Use 'shuffle', 'files', 'stratify:COLUMN' or"),
+        ({"x": ten}, {"by": "group"}, "by cannot be 'group'"),
+        ({"x": ten, "g": [1, 2] * 5}, {"by": "group:g"}, "2 groups do not fill 3 shards"),
         ({"x": ten}, {"by": "stratify:z"}, "No column named `z`. The columns are x"),
         ({"x": ten, "s": [1, "a"] * 5}, {"by": "stratify:x"}, "Column `s` holds"),
         (

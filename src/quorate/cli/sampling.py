@@ -68,7 +68,7 @@ _METAVARS = {
     "slow": "NxF",
     "dead": "N[@B]",
     "straggle": "TAIL",
-    "by": "shuffle|files|stratify:COLUMN",
+    "by": "shuffle|files|stratify:COLUMN|group:COLUMN",
     "code": "|".join(CODES),
     "precision": "|".join(PRECISIONS),
     "pairing": "|".join(PAIRINGS),

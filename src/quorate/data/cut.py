@@ -14,7 +14,7 @@ class Cut:
     Parameters
     ----------
     by
-        Which rows go together: shuffle, files, or stratify:COLUMN.
+        Which rows go together: shuffle, files, stratify:COLUMN, or group:COLUMN.
     columns
         Columns of the data that the model reads; all by default.
     transform

@@ -20,7 +20,7 @@ from quorate.errors import BadInputError, require
 
 Owners = NDArray[Any]  # the shard of every row, in the smallest of numpy's unsigned integers
 _MAX_STRATA = 10_000
-_WAYS = "Use 'shuffle', 'files' or 'stratify:COLUMN'."
+_WAYS = "Use 'shuffle', 'files', 'stratify:COLUMN' or 'group:COLUMN'."
 
 
 def owners_of(table: Table, n_shards: int, by: str, seed: int) -> Owners:
@@ -38,8 +38,10 @@ def owners_of(table: Table, n_shards: int, by: str, seed: int) -> Owners:
     )
     if way == "shuffle" and not column:
         return shuffled(table.n_rows, n_shards, seed)
-    require(way == "stratify" and bool(column), f"by cannot be {by!r}. {_WAYS}")
-    return stratified(_strata(table, column), n_shards, seed)
+    require(way in ("stratify", "group") and bool(column), f"by cannot be {by!r}. {_WAYS}")
+    if way == "group":
+        return grouped(_codes(table, column, "groups"), n_shards, seed)
+    return stratified(_codes(table, column, "strata", _MAX_STRATA), n_shards, seed)
 
 
 def shuffled(n_rows: int, n_shards: int, seed: int) -> Owners:
@@ -68,6 +70,31 @@ def stratified(strata: IntArray, n_shards: int, seed: int) -> Owners:
     return owners
 
 
+def grouped(groups: IntArray, n_shards: int, seed: int) -> Owners:
+    """All rows of a group go to one shard, which hierarchical models need.
+
+    Groups are dealt by size, the largest first and ties at random. In each lap every shard gets
+    one, and the shard with the fewest rows the largest. In any two shards, the numbers of groups
+    differ by at most one, and the numbers of rows by at most the size of the largest group.
+    """
+    sizes = np.bincount(groups)
+    n_groups = len(sizes)
+    require(
+        n_groups >= n_shards,
+        f"{n_groups} groups do not fill {n_shards} shards. Use at most {n_groups} shards.",
+    )
+    order = np.random.default_rng(seed).permutation(n_groups)
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    owners = np.empty(n_groups, dtype=np.min_scalar_type(n_shards - 1))
+    n_rows = np.zeros(n_shards, dtype=np.int64)
+    for first in range(0, n_groups, n_shards):
+        lap = order[first : first + n_shards]
+        shards = np.argsort(n_rows, kind="stable")[: len(lap)]
+        owners[lap] = shards
+        n_rows[shards] += sizes[lap]
+    return np.asarray(owners[groups])
+
+
 def _by_files(rows_per_file: Sequence[int], n_shards: int) -> Owners:
     """File s is shard s."""
     n_files = len(rows_per_file)
@@ -82,22 +109,24 @@ def _by_files(rows_per_file: Sequence[int], n_shards: int) -> Owners:
     return np.repeat(np.arange(n_shards, dtype=np.min_scalar_type(n_shards - 1)), rows_per_file)
 
 
-def _strata(table: Table, column: str) -> IntArray:
-    """The values of a column as codes 0, 1, …, in sorted order."""
+def _codes(table: Table, column: str, kind: str, most: int | None = None) -> IntArray:
+    """The values of a column, which defines strata or groups, as codes 0, 1, … in sorted order."""
     require_columns(table, [column])
     codes: dict[Any, int] = {}
-    parts, n_missing, what = [], 0, f"Column `{column}`, which defines strata,"
+    parts, n_missing, what = [], 0, f"Column `{column}`, which defines {kind},"
     for batch in table.batches([column]):
         values = batch[column]
         require(values.ndim == 1, f"{what} must hold single values, not arrays.")
         gone = missing(values)
         n_missing += int(gone.sum())
         parts.append(_coded(values[~gone], codes))
-        few = len(codes) <= _MAX_STRATA
-        require(few, f"{what} takes more than {_MAX_STRATA:,} values. Cut it into intervals first.")
+        require(
+            most is None or len(codes) <= most,
+            f"{what} takes more than {most or 0:,} values. Cut it into intervals first.",
+        )
     require(
         not n_missing,
-        f"{what} is missing in {n_missing} rows. Fill them in, or give them their own stratum.",
+        f"{what} is missing in {n_missing} rows. Fill them in, or give them a value of their own.",
     )
     rank = np.empty(len(codes), dtype=np.int64)
     try:

@@ -63,8 +63,9 @@ def write_shards(
         order of the data.
     by
         `"shuffle"`; `"stratify:COLUMN"`, so that each value of the column occurs equally often in
-        all shards, give or take one row; or `"files"`, where file s is shard s, for files that are
-        random samples of the data already.
+        all shards, give or take one row; `"group:COLUMN"`, so that all rows with the same value are
+        in one shard, with groups and rows balanced; or `"files"`, where file s is shard s, for
+        files that are random samples of the data already.
     columns
         Names of the columns to read; all by default.
     transform

@@ -61,7 +61,7 @@ class Settings:
     until
         When to stop earlier: an object such as `Until(time=60, ess=400)`, or "time:60,ess:400".
     by
-        How rows are cut into shards: shuffle, files, stratify:COLUMN, or a `Cut`.
+        How rows are cut into shards: shuffle, files, stratify:COLUMN, group:COLUMN, or a `Cut`.
     faults
         Delays and deaths put in on purpose: a `Faults` object, or "slow:1x10,dead:2@5".
     on_lost_shard
