@@ -21,7 +21,7 @@ import quorate
 from quorate.models import logistic
 from quorate.models.formula import design
 from quorate.report import write_report
-from quorate.report.counterfactual import seconds_alone
+from quorate.report.counterfactual import seconds_alone, seconds_of_passes
 from quorate.run.history import History
 from quorate.run.progress import Listener, LiveTable, Progress, plain_lines
 
@@ -105,8 +105,11 @@ def what_waiting_would_have_cost(run_dir: Path) -> str:
     """How long passes would have waited for the slow worker if it held a shard alone."""
     with History(run_dir) as history:
         history.read()
-        alone = seconds_alone(history)[SLOW]
-    return f"Without redundancy, worker {SLOW} alone would have needed {alone:.0f} s for its shard."
+        took, alone = seconds_of_passes(history), seconds_alone(history)[SLOW]
+    return (
+        f"The passes over all shards took {took:.0f} s. Without redundancy, they would have waited "
+        f"{alone:.0f} s for worker {SLOW}."
+    )
 
 
 def coefficients(result: quorate.Result) -> Table:

@@ -123,11 +123,13 @@ def test_a_survey_that_is_damaged_is_no_trouble(folder, tmp_path):
     assert "surveying shards 0.00 s" in words
 
 
-def test_the_verdict_has_no_shards(folder):
+def test_the_verdict_compares_the_fits_of_shards(folder):
     kept = json.loads((folder / "verdict.json").read_text())
-    assert kept["shards"] == []
+    assert [shard["shard"] for shard in kept["shards"]] == [0, 1, 2, 3]
+    assert all(shard["draws"] == 0 for shard in kept["shards"])
     words = checked(report(folder)).text
     assert "Exact and corrected draws, side by side" in words
+    assert "distance p-value disagrees shard 0" in words  # and no column of draws
 
 
 def test_the_command_writes_it(folder, tmp_path):

@@ -87,3 +87,11 @@ def seconds_alone(history: History) -> Array:
     times = seconds_per_point(history) * history.passes.n_points
     times[sorted(history.gone())] = np.inf
     return times
+
+
+def seconds_of_passes(history: History) -> float:
+    """How long the passes took, without the surveys before them."""
+    assert history.passes is not None
+    phases = history.passes.phases()
+    first = next(phase.began for phase in phases if phase.name == "fit")
+    return max(phase.ended for phase in phases) - first

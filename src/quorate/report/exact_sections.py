@@ -7,7 +7,7 @@ from quorate.errors import named_shards, named_workers
 from quorate.passes.hmc import HmcEnsemble
 from quorate.passes.inquiry import product_of
 from quorate.report import run_plots
-from quorate.report.counterfactual import seconds_alone, seconds_per_point
+from quorate.report.counterfactual import seconds_alone, seconds_of_passes, seconds_per_point
 from quorate.report.evidence import Evidence
 from quorate.report.making_sections import pairs
 from quorate.report.posterior_plots import beside
@@ -158,11 +158,10 @@ def _off_by(evidence: Evidence, shifts: Array, ratios: Array) -> str:
 
 def waiting(evidence: Evidence, log: PassLog, pictures: Pictures) -> Html:
     """How long the passes would have taken at least, had they waited for all workers."""
-    first = next((phase.began for phase in log.phases() if phase.name == "fit"), None)
-    if first is None:
-        return note("There was no pass yet.")
-    took = max(phase.ended for phase in log.phases()) - first
     history = evidence.history
+    if not any(phase.name == "fit" for phase in log.phases()):
+        return note("There was no pass yet.")
+    took = seconds_of_passes(history)
     rates, times, gone = seconds_per_point(history), seconds_alone(history), history.gone()
     reasons = ["gone" if k in gone else "no answer" for k in range(len(times))]
     told = f"The passes over {log.n_points:,} points took {seconds(took)}. {_waited(times, took)}"

@@ -69,7 +69,7 @@ def _shards(shards: object) -> Html:
         return Html()
     if not all(isinstance(shard, Mapping) for shard in shards):
         return bullet_list(_value(shard) for shard in shards)
-    told = dict.fromkeys(key for shard in shards for key in shard if shard[key] is not None)
+    told = dict.fromkeys(key for shard in shards for key in shard if _says_something(shard[key]))
     columns = [column for column in told if column != "shard"]
     rows = [
         [f"shard {shard.get('shard', i)}", *(_value(shard.get(c, "")) for c in columns)]
@@ -77,6 +77,11 @@ def _shards(shards: object) -> Html:
     ]
     grid = table(["", *(_NAMES.get(c, c) for c in columns)], rows)
     return joined([element("h3", "Shards"), scrolling(grid)])
+
+
+def _says_something(value: object) -> bool:
+    """Whether it is worth a column: exact runs have no draws of shards to count."""
+    return bool(value) or value is False
 
 
 def _sentence(words: str) -> str:

@@ -97,7 +97,7 @@ def number(value: object, digits: int = 4) -> str:
 
 def fixed(value: float, decimals: int) -> str:
     """A number with so many digits after the point."""
-    return f"{value:,.{decimals}f}".replace("-", "−")
+    return f"{value:z,.{decimals}f}".replace("-", "−")
 
 
 def count(value: float) -> str:

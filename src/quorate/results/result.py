@@ -331,7 +331,8 @@ class Result:
         others = np.median(list(blocks.values())) if blocks else 0
         if others < _MANY_BLOCKS or sent >= others / 4:
             return []
-        return [f"worker {slowest} was slow: it sent {sent} blocks, the others about {others:.0f}"]
+        what = "answers" if self.method == "exact" else "blocks"
+        return [f"worker {slowest} was slow: it sent {sent} {what}, the others about {others:.0f}"]
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
