@@ -6,21 +6,32 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import BadInputError, NotANumberError, WrongShapeError
+from quorate.errors import (
+    BadInputError,
+    BadPointError,
+    NotANumberError,
+    QuorateError,
+    UserCodeError,
+    WrongShapeError,
+)
 
 _SHOWN = 6  # coordinates of a point that are written out
 
 
 def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a user's function. If it raises, the error names the function and its arguments."""
+    """Call a user's function. If it raises, the error names the function and its arguments.
+
+    Errors of arithmetic become `BadPointError`, all others `UserCodeError`.
+    """
     try:
         return function(*args)
-    except BadInputError:
+    except QuorateError:
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         message = f"{what} raised {said}{_with(args)}. {_advice(error)}"
-        raise BadInputError(message) from error
+        is_arithmetic = isinstance(error, ArithmeticError | ValueError)
+        raise (BadPointError if is_arithmetic else UserCodeError)(message) from error
 
 
 def require_scalar(what: str, value: Any) -> None:
@@ -94,4 +105,8 @@ def _advice(error: Exception) -> str:
         return "Check the names of the parameters and of the arrays of the data."
     if type(error).__name__.startswith(("Tracer", "Concretization", "NonConcrete")):
         return "Under JAX it must use jax.numpy throughout, without float() or `if` on values."
+    if isinstance(error, OSError):
+        return "Check that the file or the service is there."
+    if isinstance(error, MemoryError):
+        return "Use fewer workers, or smaller shards."
     return "It must take any point and any number of rows."
