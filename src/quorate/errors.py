@@ -7,7 +7,7 @@ QuorateError
 ├── UndecodableError         a set of answers that does not decode
 ├── SingularCovarianceError  too few draws for weights
 ├── UserCodeError            an error raised by a function of the model
-│   └── BadPointError        such an error of its arithmetic; also a BadInputError
+│   └── BadCallError         an error that its arguments explain; also a BadInputError
 ├── WorkerFailedError        an error raised by the model or the sampler in a worker
 ├── UnreachableError         too many dead workers for the draws that were asked for
 ├── LostShardError           a shard that no living worker holds; it carries the draws so far
@@ -59,8 +59,8 @@ class UserCodeError(QuorateError):
     """A function of the model raised an error. The message names the function and its arguments."""
 
 
-class BadPointError(UserCodeError, BadInputError):
-    """Arithmetic in a function of the model failed: the point may lie outside the support."""
+class BadCallError(UserCodeError, BadInputError):
+    """A function of the model cannot take the point or the rows that it was given."""
 
 
 class UndecodableError(QuorateError):

@@ -177,7 +177,7 @@ def test_what_quorate_refuses_is_not_tried_again():
     assert stop == Stop(finished=False)
 
 
-@pytest.mark.parametrize("kind", ["UserCodeError", "BadPointError", "OSError", "MemoryError"])
+@pytest.mark.parametrize("kind", ["UserCodeError", "BadCallError", "OSError", "MemoryError"])
 def test_what_user_code_raises_is_tried_again(kind):
     supervisor = supervised()
     commands = supervisor.handle(failed(0, kind), 0.0)

@@ -7,21 +7,31 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import (
+    BadCallError,
     BadInputError,
-    BadPointError,
     NotANumberError,
     QuorateError,
     UserCodeError,
     WrongShapeError,
 )
 
+_OF_ARGUMENTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    TypeError,
+    ValueError,
+)
 _SHOWN = 6  # coordinates of a point that are written out
 
 
 def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
     """Call a user's function. If it raises, the error names the function and its arguments.
 
-    Errors of arithmetic become `BadPointError`, all others `UserCodeError`.
+    An error that the arguments explain becomes `BadCallError`. Any other, such as one of a disk or
+    of memory, becomes `UserCodeError`.
     """
     try:
         return function(*args)
@@ -30,8 +40,8 @@ def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         message = f"{what} raised {said}{_with(args)}. {_advice(error)}"
-        is_arithmetic = isinstance(error, ArithmeticError | ValueError)
-        raise (BadPointError if is_arithmetic else UserCodeError)(message) from error
+        kind = BadCallError if isinstance(error, _OF_ARGUMENTS) else UserCodeError
+        raise kind(message) from error
 
 
 def require_scalar(what: str, value: Any) -> None:
