@@ -4,53 +4,83 @@ After a full disk, a crash or a power cut, the old file or the new one is there,
 symbolic link in the place of a file is replaced, not followed.
 """
 
+import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO
 
 from quorate.errors import SaveError
 
 Write = Callable[[BinaryIO], object]
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MANY = 100  # files, from which on it is faster to sync everything
+
+
+class Saving:
+    """Files that are written together: if one of them fails, all stay as they were before.
+
+    >>> with Saving() as saving:
+    ...     checksum = saving.write(path, lambda file: file.write(content))
+    """
+
+    def __init__(self) -> None:
+        self._ready: dict[Path, Path] = {}
+
+    def __enter__(self) -> "Saving":
+        return self
+
+    def write(self, path: Path, write: Write) -> str:
+        """Write a file beside its place; returns its SHA-256. Raises `SaveError`."""
+        if path.is_dir():
+            raise SaveError(str(path), "it is a folder")
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with in_words(path), os.fdopen(os.open(beside, _NEW, 0o666), "w+b") as file:
+            self._ready[path] = beside
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            for path, beside in self._ready.items() if error is None else ():
+                with in_words(path):
+                    beside.replace(path)
+            if error is None:
+                sync({path.parent for path in self._ready})
+        finally:
+            for beside in self._ready.values():
+                beside.unlink(missing_ok=True)
 
 
 def save(path: Path, content: bytes) -> None:
     """Write a file, or raise `SaveError` and leave what was there before."""
-    save_together({path: lambda file: file.write(content)})
+    with Saving() as saving:
+        saving.write(path, lambda file: file.write(content))
 
 
-def save_together(files: Mapping[Path, Write]) -> None:
-    """Write several files. If one of them cannot be written, all stay as they were before."""
-    ready: dict[Path, Path] = {}
-    try:
-        for path, write in files.items():
-            with in_words(path):
-                ready[path] = beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-                with os.fdopen(os.open(beside, _NEW, 0o666), "wb") as file:
-                    write(file)
-                    file.flush()
-                    os.fsync(file.fileno())
-        for path, beside in ready.items():
-            with in_words(path):
-                beside.replace(path)
-    finally:
-        for beside in ready.values():
-            beside.unlink(missing_ok=True)
-    for folder in {path.parent for path in files}:
-        sync(folder)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or a folder is on disk."""
-    with in_words(path):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def sync(paths: Collection[Path]) -> None:
+    """Wait until files or folders are on disk."""
+    if len(paths) > _MANY:
+        os.sync()
+        return
+    for path in paths:
+        with in_words(path):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import numpy as np
 from quorate.data.write import ShardSet
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
-from quorate.errors import ChangedModelWarning, LostShardError, named_shards, require
+from quorate.errors import RESUMABLE, ChangedModelWarning, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
 from quorate.models.protocol import Model
 from quorate.models.subposterior import Target
@@ -339,8 +339,8 @@ def _folder(run_dir: str | Path | None) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="quorate-"))
     try:
         yield folder
-    except (LostShardError, KeyboardInterrupt):
-        raise  # the run can be resumed
+    except (*RESUMABLE, KeyboardInterrupt):
+        raise
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

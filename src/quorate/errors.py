@@ -185,6 +185,9 @@ class SaveError(QuorateError):
         )
 
 
+RESUMABLE = (LostShardError, JournalError, SaveError)  # end a run that can be resumed
+
+
 class MissingExtraError(QuorateError, ImportError):
     """An optional library is needed and not installed."""
 

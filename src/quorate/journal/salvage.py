@@ -107,7 +107,7 @@ def _replaced(folder: Path) -> Salvaged:
         (new / journal_file.NAME).replace(folder / journal_file.NAME)
     finally:
         rmtree(new, ignore_errors=True)
-    sync(folder)
+    sync([folder])
     return told
 
 

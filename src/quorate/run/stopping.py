@@ -13,6 +13,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0  # at the effective number of draws, which costs so
 
 DONE, ENOUGH = "done", "enough effective draws"  # all that was asked for
 TIME_IS_UP, INTERRUPTED, WORKERS_LOST = "time is up", "interrupted", "workers lost"
+DISK_LOST = "the disk failed"  # or is full, or the run's folder was removed
 
 
 @dataclass(frozen=True)
