@@ -17,13 +17,14 @@ import numpy as np
 
 from quorate.data.write import ShardSet
 from quorate.engines.options import EngineOptions
-from quorate.engines.packing import code_print, packed, unpacked
-from quorate.errors import ChangedModelWarning, LostShardError, named_shards, require
+from quorate.engines.packing import code_print, packed
+from quorate.errors import RESUMABLE, ChangedModelWarning, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
 from quorate.models.protocol import Model
 from quorate.models.subposterior import Target
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
+from quorate.run import kept_model
 from quorate.run.exact import ExactRun
 from quorate.run.history import History
 from quorate.run.progress import Listener, LiveTable, Progress, plain_lines
@@ -32,7 +33,7 @@ from quorate.run.settings import OnLostShard, Settings
 from quorate.run.stopping import Stopping, Until
 from quorate.trust.verdict import Verdict
 
-_SHARDS, _JOB = "shards", "model.pkl"
+_SHARDS = "shards"
 _RUNNING = "running"
 _KINDS: dict[str, type[Run]] = {"merge": Run, "exact": ExactRun}
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
@@ -127,7 +128,8 @@ def resume(
     """Resume a run that was interrupted, killed or ran out of time.
 
     All draws in its journal count. Without `model`, the one that is stored with the run is loaded,
-    which executes its code: resume only runs that you trust.
+    which executes its code: resume only runs that you trust. A stored model that the run did not
+    begin with is refused.
 
     Parameters
     ----------
@@ -168,6 +170,7 @@ def resume(
 
 def check(
     run: str | Path | Result,
+    model: Model | None = None,
     *,
     points: int = N_POINTS,
     engine: str | EngineOptions | None = None,
@@ -183,6 +186,8 @@ def check(
     ----------
     run
         Folder of the run, or its result. The run must have ended.
+    model
+        As for `resume`.
     points
         Number of points at which to evaluate the posterior.
     engine
@@ -202,7 +207,7 @@ def check(
             "Resume the run to get them back, and then check it.",
         )
         settings = history.settings.without_faults(engine=engine or history.settings.engine)
-        checked = _reopened(folder, kept, replace(settings, until=None), journal, points)
+        checked = _reopened(folder, kept, replace(settings, until=None), journal, points, model)
         checked.replay(reader)
         with checked.stopping.on_signals():
             return checked.check(max_time)
@@ -221,8 +226,9 @@ def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) 
     stopping = Stopping(settings.chosen_until)
     with stopping.on_signals(), _folder(settings.run_dir) as folder:
         shards = settings.cut.write(data, settings.workers, folder / _SHARDS, settings.seed)
-        (folder / _JOB).write_bytes(things)
-        with Journal.create(folder, _configuration(model, settings, shards)) as journal:
+        kept_model.keep(folder, things)
+        configuration = _configuration(model, settings, shards, kept_model.checksum(things))
+        with Journal.create(folder, configuration) as journal:
             journal.append([Started(0.0)])
             kind = _KINDS[settings.chosen_method]
             yield kind(model, sampler, shards, settings, folder, journal, stopping, n_points)
@@ -237,12 +243,10 @@ def _reopened(
     model: Model | None = None,
 ) -> Run:
     """A run of an earlier sitting, with the model stored with it unless another is given."""
-    things = unpacked((folder / _JOB).read_bytes())
     if model is not None:
         _check_same_model(model, kept)
-        things["model"] = model
     stopping, shards = Stopping(settings.chosen_until), _same_shards(folder, kept)
-    made_of = things["model"], things["sampler"], shards
+    made_of = *kept_model.opened(folder, kept, model), shards
     return _KINDS[settings.chosen_method](*made_of, settings, folder, journal, stopping, n_points)
 
 
@@ -271,7 +275,9 @@ def _silence(progress: Progress) -> None:
     """Show nothing."""
 
 
-def _configuration(model: Model, settings: Settings, shards: ShardSet) -> dict[str, Any]:
+def _configuration(
+    model: Model, settings: Settings, shards: ShardSet, checksum: str
+) -> dict[str, Any]:
     """What the journal holds about a run: enough to say what it is, and whether a model fits."""
     return {
         "settings": settings.as_json(),
@@ -280,6 +286,7 @@ def _configuration(model: Model, settings: Settings, shards: ShardSet) -> dict[s
         "start": np.asarray(model.initial()).tolist(),
         "has_gradient": Target(model, {}, 1).has_gradient,
         "code": code_print(model),
+        "model": checksum,
         "shards": list(shards.fingerprints),
         "rows": list(shards.n_rows),
         "versions": {"quorate": version("quorate"), "numpy": version("numpy"), "python": _PYTHON},
@@ -332,8 +339,8 @@ def _folder(run_dir: str | Path | None) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="quorate-"))
     try:
         yield folder
-    except (LostShardError, KeyboardInterrupt):
-        raise  # the run can be resumed
+    except (*RESUMABLE, KeyboardInterrupt):
+        raise
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

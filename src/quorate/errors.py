@@ -13,6 +13,7 @@ QuorateError
 ├── LostShardError           a shard that no living worker holds; it carries the draws so far
 ├── ImproperError            a subposterior without a mode, or flat along some direction
 ├── JournalError             a journal that cannot be read, written or resumed
+├── SaveError                a file of a run that cannot be written
 └── MissingExtraError        an optional library that is not installed
 
 QuorateWarning
@@ -174,14 +175,37 @@ class ImproperError(QuorateError):
 
 
 class JournalError(QuorateError):
-    """A journal that cannot be used: which file, what is wrong, and what to do."""
+    """A journal that cannot be used: which file, what is wrong, and what to do.
 
-    def __init__(self, path: str, what: str, way_out: str) -> None:
-        super().__init__(path, what, way_out)
-        self.path, self.what, self.way_out = path, what, way_out
+    If it ended a run under way, `result` has the draws so far.
+    """
+
+    def __init__(self, path: str, what: str, way_out: str, result: Any = None) -> None:
+        super().__init__(path, what, way_out, result)
+        self.path, self.what, self.way_out, self.result = path, what, way_out, result
 
     def __str__(self) -> str:
-        return f"The journal {self.path} {self.what}: {self.way_out}."
+        return f"The journal {self.path} {self.what}: {self.way_out}.{_draws_so_far(self.result)}"
+
+
+class SaveError(QuorateError):
+    """A file of a run that cannot be written: which, and why.
+
+    If it ended a run, `result` has its draws.
+    """
+
+    def __init__(self, path: str, why: str, result: Any = None) -> None:
+        super().__init__(path, why, result)
+        self.path, self.why, self.result = path, why, result
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} cannot be written ({self.why}). What was there before has not changed. "
+            f"Check disk and folder, then try again.{_draws_so_far(self.result)}"
+        )
+
+
+RESUMABLE = (LostShardError, JournalError, SaveError)  # end a run that can be resumed
 
 
 class MissingExtraError(QuorateError, ImportError):
@@ -229,6 +253,10 @@ class DivergenceWarning(QuorateWarning):
 
 class CombinationWarning(QuorateWarning):
     """A rule for combining draws gives a poor result, or another rule would give a better one."""
+
+
+def _draws_so_far(result: Any) -> str:
+    return "" if result is None else " The draws so far are in `error.result`."
 
 
 def named_workers(workers: Collection[int]) -> str:

@@ -1,8 +1,10 @@
 """The file of a run: what comes back, what is refused, and what a crash or a flipped bit costs."""
 
+import itertools
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import sqlite3
@@ -530,8 +532,10 @@ def test_a_damaged_row_costs_what_follows_of_its_chain(column, value, tmp_path):
         states = read(tmp_path)[1]
     assert [key for key, state in states.items() if state is None] == [key]
 
-    with pytest.warns(JournalWarning, match="draws again"):
+    with pytest.warns(JournalWarning) as told:
         journal = Journal.open(tmp_path)
+    assert "draws again" in str(told[0].message)
+    assert "state of 1 of 3 chains" in str(told[1].message)
     with journal:
         journal.append([block(3 * i, worker=1) for i in range(1, 6)])
     records, states = read(tmp_path)
@@ -616,7 +620,9 @@ def test_a_damaged_state_is_none(tmp_path):
     altered(tmp_path, "UPDATE states SET body = zeroblob(length(body)) WHERE id = 1")
     _, states = read(tmp_path)
     assert sorted(state is None for state in states.values()) == [False, False, True]
-    with Journal.open(tmp_path) as journal:
+    with pytest.warns(JournalWarning, match="state of 1 of 3 chains"):
+        journal = Journal.open(tmp_path)
+    with journal:
         journal.append([block(18)])
     assert same(read(tmp_path)[1][KEY], block(18).state)
 
@@ -727,24 +733,115 @@ def test_a_flipped_bit_is_never_taken_for_a_draw(tmp_path, rng):
     assert seen == {"refused", "warned", "whole"}
 
 
-def test_a_flipped_bit_in_the_log_costs_at_most_the_end(tmp_path, rng):
-    small_journal(tmp_path / "source")
-    with Journal.open(tmp_path / "source") as journal:
-        written = list(map(stored, read(tmp_path / "source")[0]))
-        n_before = len(written)
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A journal as it lies there when its writer was killed, half of its rows in the log."""
+    folder = tmp_path_factory.mktemp("killed")
+    small_journal(folder / "source")
+    with Journal.open(folder / "source") as journal:
+        written = list(map(stored, read(folder / "source")[0]))
         for i in range(6, 12):
             written += [block(3 * i, worker=w) for w in range(3)]
             journal.append(written[-3:])
-        shutil.copytree(tmp_path / "source", tmp_path / "whole")
-    content = (tmp_path / "whole" / "journal.sqlite-wal").read_bytes()
-    trial = tmp_path / "trial"
+        shutil.copytree(folder / "source", folder / "run")
+    (folder / "run" / "journal.sqlite-shm").unlink()
+    return folder / "run", list(map(stored, written))
+
+
+def losses(folder):
+    """Number of rows that a reader says are lost, of how many; None if it says nothing."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read(folder)
+    told = [re.search(r"(\d+) of (\d+) rows are lost", str(w.message)) for w in caught]
+    return tuple(map(int, told[0].groups())) if told else None
+
+
+def test_a_flipped_bit_in_the_log_costs_at_most_the_end_and_is_told(killed, tmp_path, rng):
+    source, written = killed
+    content = (source / "journal.sqlite-wal").read_bytes()
+    trial, n_lost = tmp_path / "trial", set()
     for place, bit in flips(content, rng, 60):
         shutil.rmtree(trial, ignore_errors=True)
-        shutil.copytree(tmp_path / "whole", trial)
-        (trial / "journal.sqlite-shm").unlink()
+        shutil.copytree(source, trial)
         (trial / "journal.sqlite-wal").write_bytes(flipped(content, place, bit))
         how, n_records = outcome(trial, written)
-        assert how == "whole"
-        assert n_before <= n_records <= len(written)
-        assert n_records % 3 == n_before % 3
+        assert n_records == len(written) or how == "warned"
+        n_lost.add(len(written) - n_records)
+        if how == "warned":
+            assert losses(trial) == (len(written) - n_records, len(written))
         resumed(trial)
+    assert len(n_lost) > 1
+
+
+@pytest.mark.parametrize("damage", ["unlinked", "emptied", "cut"])
+def test_a_lost_log_is_told(damage, killed, tmp_path):
+    source, written = killed
+    folder = shutil.copytree(source, tmp_path / "run")
+    log = folder / "journal.sqlite-wal"
+    if damage == "unlinked":
+        log.unlink()
+    else:
+        os.truncate(log, 0 if damage == "emptied" else log.stat().st_size // 2)
+    n_lost, n_rows = losses(folder)
+    assert n_rows == len(written)
+    assert n_lost == 18 if damage != "cut" else 0 < n_lost < 18
+    with pytest.warns(JournalWarning), Journal.open(folder) as journal:
+        journal.append([task(1.0)])
+    assert losses(folder) is None
+    assert len(read(folder)[0]) == len(written) - n_lost + 1
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_a_lost_count_is_told(damage, killed, tmp_path):
+    source, written = killed
+    folder = shutil.copytree(source, tmp_path / "run")
+    lock = folder / "journal.lock"
+    if damage == "missing":
+        lock.unlink()
+    else:
+        lock.write_bytes(flipped(lock.read_bytes(), 30, 0))
+    with pytest.warns(JournalWarning, match=r"journal\.lock is damaged or missing"):
+        assert len(read(folder)[0]) == len(written)
+
+
+def test_a_closed_journal_is_one_file(tmp_path):
+    def files():
+        return [path.name for path in tmp_path.iterdir()]
+
+    small_journal(tmp_path)
+    assert files() == ["journal.sqlite"]
+    read(tmp_path)
+    assert files() == ["journal.sqlite"]
+    journal = Journal.open(tmp_path)
+    with JournalReader(tmp_path) as reader:
+        journal.append([task(1.0)])
+        next(reader.records())
+        journal.close()
+    read(tmp_path)
+    assert files() == ["journal.sqlite"]
+
+
+def test_rows_move_into_the_file_once_a_second(tmp_path, monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr("quorate.journal.writer.time.monotonic", lambda: 0.6 * next(clock))
+    with Journal.create(tmp_path, {}) as journal:
+        for i in range(20):
+            journal.append([block(3 * i)])
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        shutil.copy(tmp_path / "journal.sqlite", copy)
+    assert len(read(copy)[0]) >= 18
+
+
+def test_a_journal_that_is_removed_or_moved_ends_its_writer(tmp_path):
+    for name in ("removed", "moved"):
+        with Journal.create(tmp_path / name, {}) as journal:
+            journal.append([block(0)])
+            if name == "removed":
+                shutil.rmtree(tmp_path / name)
+            else:
+                (tmp_path / name).rename(tmp_path / "elsewhere")
+            with pytest.raises(JournalError, match="was removed or moved"):
+                journal.append([block(3)])
+    assert len(read(tmp_path / "elsewhere")[0]) == 1

@@ -9,6 +9,7 @@ from quorate.cli.combining import combine_command
 from quorate.cli.paper import reproduce_command, simulate_command
 from quorate.cli.planning import plan_command
 from quorate.cli.reporting import report_command
+from quorate.cli.salvaging import salvage_command
 from quorate.cli.sampling import resume_command, sample_command, summary_command
 from quorate.cli.watching import watch_command
 from quorate.errors import QuorateError, WorkerFailedError
@@ -47,6 +48,7 @@ for command in (
     report_command,
     watch_command,
     check_command,
+    salvage_command,
     combine_command,
     reproduce_command,
     simulate_command,

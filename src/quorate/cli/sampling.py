@@ -3,9 +3,10 @@
 import importlib.util
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from quorate.data.cut import Cut
 from quorate.data.tables import open_table
 from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES
-from quorate.errors import BadInputError, LostShardError, require
+from quorate.errors import BadInputError, JournalError, LostShardError, SaveError, require
 from quorate.live.beside import page_beside
 from quorate.merging.pairing import PAIRINGS
 from quorate.models import linear, logistic, negative_binomial, poisson
@@ -32,7 +33,8 @@ from quorate.protocol.coding.code import CODES
 from quorate.protocol.ledger import WEIGHTS
 from quorate.protocol.schemes import SCHEMES, chosen
 from quorate.protocol.schemes.coded import PRECISIONS
-from quorate.results.result import Result, load_story, load_summary
+from quorate.results.result import Result
+from quorate.results.saved import load_story, load_summary
 from quorate.run.history import History
 from quorate.run.progress import Listener, json_lines
 from quorate.run.settings import METHODS, Settings
@@ -202,6 +204,20 @@ def _told() -> Iterator[Callable[[Result], None]]:
     except LostShardError as error:
         err.print(f"Error: {error}", soft_wrap=True)
         _tell(error.result)
+    except (JournalError, SaveError) as error:
+        if error.result is None:
+            raise
+        err.print(f"Error: {error}", soft_wrap=True, markup=False)
+        _tell_elsewhere(error.result)
+        raise SystemExit(_FAILED) from None
+
+
+def _tell_elsewhere(result: Result) -> None:
+    """Show and save the draws of a run whose own folder fails."""
+    out.print(summary_table(result.summary_rows().items()))
+    folder = tempfile.mkdtemp(prefix="quorate-")
+    replace(result, run_dir=folder).save()
+    err.print(f"The draws so far are saved in {folder}", soft_wrap=True, markup=False)
 
 
 def _tell(result: Result) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate._files import save
 from quorate.errors import BadInputError, require
 
 SCHEMA = 1
@@ -171,9 +172,7 @@ class ShardSet:
             "fingerprints": list(self.fingerprints),
         }
         content["checksum"] = _sha256(content)
-        partial = self.folder / f"{MANIFEST}.partial"
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        partial.replace(self.folder / MANIFEST)
+        save(self.folder / MANIFEST, f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def array_path(folder: Path, shard: int, position: int) -> Path:

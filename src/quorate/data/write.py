@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate._files import in_words, sync
 from quorate._types import IntArray
 from quorate.data.files import Columns
 from quorate.data.partition import Owners, missing, owners_of, require_columns
@@ -126,7 +127,9 @@ def _put_in_place(shards: ShardSet, folder: Path) -> ShardSet:
             raise _taken(there)
         there.verify()
         return there
-    shards.folder.replace(folder)
+    with in_words(folder):
+        shards.folder.replace(folder)
+        sync([folder.parent])
     return ShardSet.open(folder)
 
 
@@ -208,8 +211,13 @@ class _Writer:
     def add(self, batch: Columns, owners: Owners) -> None:
         """Append rows, in the order of the data, to the shard that owns each."""
         if not self.specs:
-            self._begin(batch)
+            with in_words(self.folder):
+                self._begin(batch)
         self._check_alike(batch)
+        with in_words(self.folder):
+            self._deal(batch, owners)
+
+    def _deal(self, batch: Columns, owners: Owners) -> None:
         order = np.argsort(owners, kind="stable")
         bounds = np.searchsorted(owners[order], np.arange(len(self.sizes) + 1))
         for position, spec in enumerate(self.specs):
@@ -221,7 +229,7 @@ class _Writer:
                     file.write(rows)
 
     def finish(self, by: str, seed: int) -> ShardSet:
-        """Write the manifest and return the shards."""
+        """Write the manifest, wait until all is on disk, and return the shards."""
         prints = [
             fingerprint(
                 self.specs,
@@ -232,7 +240,9 @@ class _Writer:
         ]
         sizes = tuple(int(n_rows) for n_rows in self.sizes)
         shards = ShardSet(self.folder, by, seed, self.specs, sizes, tuple(prints))
-        shards.save()
+        with in_words(self.folder):
+            shards.save()
+            sync([array_path(self.folder, s, i) for s, i in self.hashes])
         return shards
 
     def _begin(self, batch: Columns) -> None:

@@ -1,9 +1,8 @@
-"""The SQLite file of a journal: how it is created, opened, recognised and locked.
+"""The SQLite file of a journal: how it is created, opened, recognised and closed.
 
 Whatever goes wrong with it is raised as a `JournalError`, never as an error of SQLite.
 """
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -15,11 +14,10 @@ from quorate.errors import JournalError
 from quorate.journal.records import DamagedRowError, Row, read_row, write_row
 
 NAME = "journal.sqlite"
-LOCK_NAME = "journal.lock"
 SCHEMA = 2  # what the tables hold; raised whenever an older quorate could not read them
 _WRITTEN_BY = {1: "0.1"}  # versions of quorate that wrote older schemas
 _APPLICATION = 0x71757261  # "qura", in the header of the file
-_TABLES = {
+TABLES = {
     "run": "CREATE TABLE run (id INTEGER PRIMARY KEY, header TEXT, crc INTEGER, body BLOB)",
     "log": "CREATE TABLE log "
     "(id INTEGER PRIMARY KEY AUTOINCREMENT, header TEXT, crc INTEGER, body BLOB)",
@@ -27,15 +25,18 @@ _TABLES = {
 }
 _SQLITE_TABLES = {"sqlite_sequence": "CREATE TABLE sqlite_sequence(name,seq)"}
 PUT = "INSERT OR REPLACE INTO {} VALUES (?, CAST(? AS TEXT), ?, ?)"
-_PAGE_BYTES = 16384
+PAGE_BYTES = 16384
 _CHECKPOINT_BYTES = 32 * 2**20
 _WRITER = f"""
     PRAGMA synchronous = NORMAL;
-    PRAGMA wal_autocheckpoint = {_CHECKPOINT_BYTES // _PAGE_BYTES};
+    PRAGMA wal_autocheckpoint = {_CHECKPOINT_BYTES // PAGE_BYTES};
     PRAGMA journal_size_limit = {2 * _CHECKPOINT_BYTES};
 """
+_PATIENCE_MS = 5000
 _PRIMARY = 0xFF  # of the codes of SQLite: the rest says more
-DAMAGED = ("is damaged", "restore it from a copy, or start a new run in another folder")
+SALVAGE = "`quorate salvage RUN` makes a new journal of what can be read"
+LOST = "restore it from a copy, or start a new run in another folder"
+DAMAGED = ("is damaged", SALVAGE)
 _TROUBLES = {
     sqlite3.SQLITE_NOTADB: ("is not a journal", "name the folder of a run"),
     sqlite3.SQLITE_FULL: (
@@ -83,28 +84,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-class Lock:
-    """The right to write, held by one process at a time and freed by its death."""
-
-    def __init__(self, folder: Path) -> None:
-        path = folder / LOCK_NAME
-        with told_clearly(path):
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(self._file, 20).decode("ascii", "replace") or "unknown"
-            self.close()
-            what = f"is being written by process {holder}"
-            raise JournalError(str(folder / NAME), what, "wait until it ends, or end it") from None
-        os.ftruncate(self._file, 0)
-        os.write(self._file, str(os.getpid()).encode())
-
-    def close(self) -> None:
-        """Release it."""
-        os.close(self._file)
-
-
 def make(folder: Path, configuration: Mapping[str, Any]) -> None:
     """Create the file atomically: after an interruption it is complete or absent."""
     path = folder / NAME
@@ -116,13 +95,13 @@ def make(folder: Path, configuration: Mapping[str, Any]) -> None:
         Path(left_over).unlink(missing_ok=True)
     connection = sqlite3.connect(partial, isolation_level=None)
     try:
-        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         connection.execute(f"PRAGMA user_version = {SCHEMA}")
-        for table in _TABLES.values():
+        for table in TABLES.values():
             connection.execute(table)
-        row = write_row("run", 1, {"configuration": dict(configuration)})
+        row = write_row("run", 1, {"configuration": dict(configuration), "counted": True})
         connection.execute(PUT.format("run"), row)
     finally:
         connection.close()
@@ -149,8 +128,7 @@ def connect(folder: Path, *, writable: bool) -> sqlite3.Connection:
     """
     path = folder / NAME
     require_file(path)
-    wal = Path(f"{path}-wal")
-    size, closed = path.stat().st_size, not (wal.exists() and wal.stat().st_size)
+    size, closed = path.stat().st_size, not has_log(folder)
     as_it_lies = closed and not writable and not os.access(folder, os.W_OK)
     how = "immutable=1" if as_it_lies else f"mode={'rw' if writable else 'ro'}"
     uri = f"{path.absolute().as_uri()}?{how}"
@@ -169,16 +147,48 @@ def connect(folder: Path, *, writable: bool) -> sqlite3.Connection:
     return connection
 
 
-def close_written(connection: sqlite3.Connection) -> None:
-    """Move the write-ahead log into the file, and close it.
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Move the write-ahead log into the file, and sync it.
 
     While another process reads, SQLite leaves the log where it is, and rows are as safe there.
     """
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+
+
+def close_written(connection: sqlite3.Connection, folder: Path) -> bool:
+    """Move the write-ahead log into the file and close it; whether all of it is there."""
     try:
         with suppress(sqlite3.Error):
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            checkpoint(connection)
     finally:
         connection.close()
+    return not has_log(folder)
+
+
+def close_read(connection: sqlite3.Connection, folder: Path) -> None:
+    """Close it, and remove the empty files that a connection that only reads leaves behind."""
+    connection.close()
+    path = folder / NAME
+    if not path.exists() or not Path(f"{path}-wal").exists() or has_log(folder):
+        return
+    with suppress(sqlite3.Error):  # the last connection that may write removes them
+        last = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+        try:
+            last.execute("PRAGMA user_version").fetchone()
+        finally:
+            last.close()
+
+
+def has_log(folder: Path) -> bool:
+    """Whether there are rows in the write-ahead log."""
+    try:
+        return (folder / f"{NAME}-wal").stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> None:
@@ -195,7 +205,7 @@ def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> No
         way_out = "open it with the quorate that wrote it, or a later one"
         raise JournalError(str(path), what, way_out)
     tables = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
-    expected = {name.encode(): sql.encode() for name, sql in (_TABLES | _SQLITE_TABLES).items()}
+    expected = {name.encode(): sql.encode() for name, sql in (TABLES | _SQLITE_TABLES).items()}
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     if version != SCHEMA or tables != expected or (log_ahead and mode != b"wal"):
         raise JournalError(str(path), *DAMAGED)
@@ -210,11 +220,20 @@ def check_structure(connection: sqlite3.Connection, path: Path) -> None:
 
 def configuration(connection: sqlite3.Connection, path: Path) -> dict[str, Any]:
     """What the run was started with."""
+    found = _of_run(connection).get("configuration")
+    if not isinstance(found, dict):
+        raise JournalError(str(path), "has lost the configuration of its run", LOST)
+    return found
+
+
+def is_counted(connection: sqlite3.Connection) -> bool:
+    """Whether acknowledged rows are counted beside it: not in early versions of 0.2."""
+    return bool(_of_run(connection).get("counted"))
+
+
+def _of_run(connection: sqlite3.Connection) -> dict[str, Any]:
     row = connection.execute("SELECT id, header, crc, body FROM run WHERE id = 1").fetchone()
     try:
-        found = read_row("run", Row(*row))[0]["configuration"] if row else None
-    except (DamagedRowError, KeyError):
-        found = None
-    if not isinstance(found, dict):
-        raise JournalError(str(path), "has lost the configuration of its run", DAMAGED[1])
-    return found
+        return read_row("run", Row(*row))[0] if row else {}
+    except DamagedRowError:
+        return {}

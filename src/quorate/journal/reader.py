@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from quorate.errors import JournalError, JournalWarning
 from quorate.journal import file as journal_file
+from quorate.journal import lock as journal_lock
 from quorate.journal.records import (
     AnyArray,
     BlockRecord,
@@ -26,7 +27,7 @@ from quorate.journal.records import (
 )
 
 _BATCH = 16  # rows; between batches the writer may tidy up
-_MOST_MISSING = 100_000  # rows in a row; beyond that their numbers are not to be trusted
+MOST_MISSING = 100_000  # rows in a row; beyond that their numbers are not to be trusted
 _ROWS = "SELECT id, header, crc, body FROM {} WHERE id > ? ORDER BY id LIMIT ?"
 
 Place = tuple[ChainKey, str]  # of an array of a state: whose, and its name
@@ -62,7 +63,9 @@ class JournalReader:
         self.dropped: dict[int, str] = {}
         self._n_questions: dict[int, int] = {}  # answered, of each lane
         self.last_row = self.n_lacking = 0
-        self._path = folder / journal_file.NAME
+        self._n_acknowledged = 0
+        self._count_is_lost = False
+        self._folder, self._path = folder, folder / journal_file.NAME
         with journal_file.told_clearly(self._path):
             self._connection = journal_file.connect(folder, writable=False)
 
@@ -74,19 +77,25 @@ class JournalReader:
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        journal_file.close_read(self._connection, self._folder)
 
     def configuration(self) -> dict[str, Any]:
         """What the run was started with."""
         with journal_file.told_clearly(self._path):
             return journal_file.configuration(self._connection, self._path)
 
+    def check_structure(self) -> None:
+        """Refuse a file whose pages do not hang together; reads all of it."""
+        with journal_file.told_clearly(self._path):
+            journal_file.check_structure(self._connection, self._path)
+
     def records(self) -> Iterator[Record]:
         """Records that were not given before, in the order in which they were written.
 
         Warns in the end if rows had to be left out.
         """
-        n_dropped = len(self.dropped) + self.n_lacking
+        told = self._told
+        self._look_at_count()
         after = self.last_row
         while rows := self._batch(after):
             for row in rows:
@@ -94,8 +103,13 @@ class JournalReader:
                 if record is not None:
                     yield record
             after = self._further(after, rows)
-        if len(self.dropped) + self.n_lacking > n_dropped:
+        if self._told != told:
             self._warn()
+
+    @property
+    def _told(self) -> tuple[int, int, bool]:
+        """What there is to warn of."""
+        return len(self.dropped), self.n_lacking, self._count_is_lost
 
     def states(self) -> Iterator[tuple[ChainKey, dict[str, AnyArray] | None]]:
         """The state in which each chain read so far was left; None where it has been lost."""
@@ -148,13 +162,33 @@ class JournalReader:
                 self._count_lacking()
         return rows
 
+    def _look_at_count(self) -> None:
+        """Take in how many rows the writer has acknowledged by now: all of them must be there."""
+        try:
+            found = journal_lock.acknowledged(self._folder)
+        except journal_lock.DamagedCountError:
+            self._count_is_lost = True
+            return
+        self._n_acknowledged = found or 0
+        if found is None and self._has_log_without_count():
+            self._count_is_lost = True
+
+    def _has_log_without_count(self) -> bool:
+        with journal_file.told_clearly(self._path):
+            counted = journal_file.is_counted(self._connection)
+        lock = self._folder / journal_lock.NAME
+        return counted and journal_file.has_log(self._folder) and not lock.exists()
+
     def _count_lacking(self) -> None:
-        """SQLite itself notes the number of the last row: the end of the table may be gone."""
+        """Compare with the two counts, SQLite's own and that of the lock.
+
+        The first shows that the end of the table is gone, the second that the end of the log is.
+        """
         query = "SELECT seq FROM sqlite_sequence WHERE name = 'log'"
         (n_written,) = self._connection.execute(query).fetchone() or (0,)
         furthest = max(self.last_row, *self.dropped, 0)
-        if isinstance(n_written, int) and n_written > furthest:
-            self.n_lacking = n_written - furthest
+        n_written = max(n_written if isinstance(n_written, int) else 0, self._n_acknowledged)
+        self.n_lacking = max(n_written - furthest, 0)
 
     def _take(self, row: Row) -> Record | None:
         try:
@@ -162,7 +196,7 @@ class JournalReader:
         except DamagedRowError as damage:
             self.dropped[row.id] = str(damage)
             return None
-        if not 0 < row.id - self.last_row <= _MOST_MISSING:
+        if not 0 < row.id - self.last_row <= MOST_MISSING:
             raise JournalError(str(self._path), *journal_file.DAMAGED)
         for missing in range(self.last_row + 1, row.id):
             self.dropped.setdefault(missing, "it is missing")
@@ -182,16 +216,25 @@ class JournalReader:
         return record
 
     def _warn(self) -> None:
-        shown = [f"row {row}: {why}" for row, why in sorted(self.dropped.items())]
-        if self.n_lacking:
-            shown.append(f"the last {self.n_lacking}: missing")
-        more = f"; and {len(shown) - 5} more" if len(shown) > 5 else ""
         warnings.warn(
-            f"The journal {self._path} is damaged. Left out: {'; '.join(shown[:5])}{more}. "
-            "A resumed run draws again what they held",
+            f"The journal {self._path} is damaged. {self._losses()}. A resumed run draws again "
+            "what is lost. `quorate salvage` may bring back some of it, if it is used before",
             JournalWarning,
             stacklevel=3,
         )
+
+    def _losses(self) -> str:
+        """What is known to be lost, in words."""
+        shown = [f"row {row}: {why}" for row, why in sorted(self.dropped.items())]
+        n_lost, n_rows = len(shown) + self.n_lacking, self.last_row + self.n_lacking
+        listed = shown[:5] + [f"and {len(shown) - 5} more"] * (len(shown) > 5)
+        if self.n_lacking:
+            listed.append(f"the last {self.n_lacking}: missing")
+        told = f"{n_lost} of {n_rows} rows are lost ({'; '.join(listed)})" if n_lost else ""
+        if not self._count_is_lost:
+            return told
+        unknown = f"{journal_lock.NAME} is damaged or missing, so more rows may be lost at the end"
+        return f"{told}. {unknown}" if told else unknown
 
 
 def state_fields(key: ChainKey, name: str, draw: int) -> dict[str, Any]:

@@ -1,14 +1,16 @@
 """The journal: a run on disk, written before anything counts.
 
-One SQLite file, `journal.sqlite`, with a write-ahead log beside it, in the folder of the run. The
+One SQLite file, `journal.sqlite`, in the folder of the run. While it is written, a write-ahead log
+lies beside it, and `journal.lock` with the number of rows; once it is closed it is one file. The
 folder must be on a disk of this machine: SQLite cannot share a log over a network. Tables: `run`
 (the configuration, JSON), `log` (blocks and events in order of arrival) and `states` (the latest
 arrays of the state of each chain). All have the same columns: a number, a JSON header, a CRC-32
 and raw bytes. There are no pickles.
 
-Once `append` has returned, its records survive the death of any process. A power cut may cost the
-records since the last sync, which happens once a second while records arrive. What is left then is
-the run as it was a moment before, never a file that cannot be read.
+Once `append` has returned, its records survive the death of any process. Once a second, while
+records arrive, the log is moved into the file and synced. A power cut may cost the records since
+then, and so may damage of the log; the number of rows tells how many. What is left is the run as it
+was a moment before, never a file that cannot be read.
 
 >>> journal = Journal.create(folder, {"seed": 1})
 >>> journal.append([BlockRecord(0.2, worker=0, attempt=0, shards=(0,), chain=0, first_draw=0,
@@ -19,13 +21,15 @@ the run as it was a moment before, never a file that cannot be read.
 """
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from quorate.errors import BadInputError
+from quorate.errors import BadInputError, JournalError, JournalWarning
 from quorate.journal import file as journal_file
+from quorate.journal.lock import Lock
 from quorate.journal.reader import JournalReader, Place, Reached, state_fields
 from quorate.journal.records import (
     AnyArray,
@@ -39,30 +43,34 @@ from quorate.journal.records import (
 )
 
 _SYNC_SECONDS = 1.0
+_REMOVED = "put its folder back and resume the run, or start a new one"
 _PUT_LOG, _PUT_STATE = journal_file.PUT.format("log"), journal_file.PUT.format("states")
 
 
 class Journal:
     """The writer, one process at a time. Made by `create`, or by `open` to resume a run."""
 
-    def __init__(self, folder: Path, lock: journal_file.Lock) -> None:
-        self._path = folder / journal_file.NAME
+    def __init__(self, folder: Path, lock: Lock) -> None:
+        self._folder, self._path = folder, folder / journal_file.NAME
         self._lock = lock
         self._chains: dict[ChainKey, Reached] = {}
         self._places: dict[Place, int] = {}
         self._last_row = self._last_place = 0
         self._last_sync = time.monotonic()
         self._connection = journal_file.connect(folder, writable=True)
+        self._identity = _identity(self._path)
 
     @classmethod
     def create(cls, folder: Path, configuration: Mapping[str, Any]) -> "Journal":
         """The journal of a new run, which `configuration`, of JSON values, describes."""
         with journal_file.told_clearly(folder / journal_file.NAME):
             folder.mkdir(parents=True, exist_ok=True)
-            lock = journal_file.Lock(folder)
+            lock = Lock(folder)
             try:
                 journal_file.make(folder, configuration)
-                return cls(folder, lock)
+                journal = cls(folder, lock)
+                lock.count(0)
+                return journal
             except BaseException:
                 lock.close()
                 raise
@@ -76,16 +84,30 @@ class Journal:
         path = folder / journal_file.NAME
         journal_file.require_file(path)
         with journal_file.told_clearly(path):
-            lock = journal_file.Lock(folder)
+            lock = Lock(folder)
             try:
-                journal = cls(folder, lock)
+                return cls._caught_up(folder, lock)
             except BaseException:
                 lock.close()
                 raise
+
+    @classmethod
+    def _caught_up(cls, folder: Path, lock: Lock) -> "Journal":
+        """Find out how far the run has come, and drop damaged rows.
+
+        A file that cannot be read to its end stays as it is, for `quorate salvage`.
+        """
+        with JournalReader(folder) as reader:
+            reader.check_structure()
+            reader.configuration()
+            for _ in reader.records():
+                pass
+            places, states = reader.state_places(), dict(reader.states())
+            journal = cls(folder, lock)
             try:
-                journal._catch_up(folder)
+                journal._take_over(reader, places, states)
             except BaseException:
-                journal.close()
+                journal._connection.close()
                 raise
         return journal
 
@@ -97,11 +119,12 @@ class Journal:
 
     def close(self) -> None:
         """Close the file and release the lock."""
+        is_whole = False
         try:
             with journal_file.told_clearly(self._path):
-                journal_file.close_written(self._connection)
+                is_whole = journal_file.close_written(self._connection, self._folder)
         finally:
-            self._lock.close()
+            self._lock.close(remove=is_whole)
 
     def append(self, records: Sequence[Record]) -> None:
         """Write records, all of them or, with an error, none."""
@@ -146,32 +169,43 @@ class Journal:
         return changed
 
     def _write(self, log: list[Row], states: list[Row]) -> None:
-        sync = time.monotonic() - self._last_sync > _SYNC_SECONDS
         with journal_file.told_clearly(self._path):
-            if sync:
-                self._connection.execute("PRAGMA synchronous = FULL")
+            if _identity(self._path) != self._identity:
+                raise JournalError(str(self._path), "was removed or moved during the run", _REMOVED)
+            if time.monotonic() - self._last_sync > _SYNC_SECONDS:
+                journal_file.checkpoint(self._connection)
+                self._last_sync = time.monotonic()
             with journal_file.transaction(self._connection):
                 self._connection.executemany(_PUT_LOG, log)
                 self._connection.executemany(_PUT_STATE, states)
-            if sync:
-                self._connection.execute("PRAGMA synchronous = NORMAL")
-                self._last_sync = time.monotonic()
+            self._lock.count(self._last_row + len(log))
 
-    def _catch_up(self, folder: Path) -> None:
-        """Find out how far the run has come, and drop damaged rows."""
-        journal_file.check_structure(self._connection, self._path)
-        with JournalReader(folder) as reader:
-            reader.configuration()
-            for _ in reader.records():
-                pass
-            self._places = reader.state_places()
-            self._last_place = max(self._places.values(), default=0)
-            for key, state in reader.states():
-                next_draw, changed = reader.chains[key]
-                self._chains[key] = Reached(next_draw, {} if state is None else changed)
-            self._last_row = reader.last_row
-            if reader.dropped or reader.n_lacking:
-                self._drop(reader.dropped)
+    def _take_over(
+        self,
+        reader: JournalReader,
+        places: dict[Place, int],
+        states: Mapping[ChainKey, object],
+    ) -> None:
+        self._places = places
+        self._last_place = max(places.values(), default=0)
+        for key, state in states.items():
+            next_draw, changed = reader.chains[key]
+            self._chains[key] = Reached(next_draw, {} if state is None else changed)
+        n_lost = sum(state is None for state in states.values())
+        if n_lost:
+            self._warn_of_states(n_lost)
+        self._last_row = reader.last_row
+        if reader.dropped or reader.n_lacking:
+            self._drop(reader.dropped)
+        self._lock.count(self._last_row)
+
+    def _warn_of_states(self, n_lost: int) -> None:
+        warnings.warn(
+            f"The journal {self._path} has lost the state of {n_lost} of {len(self._chains)} "
+            "chains. They warm up again",
+            JournalWarning,
+            stacklevel=5,
+        )
 
     def _drop(self, dropped: Mapping[int, str]) -> None:
         with journal_file.transaction(self._connection):
@@ -183,3 +217,12 @@ class Journal:
             self._connection.execute(
                 "UPDATE sqlite_sequence SET seq = ? WHERE name = 'log'", (self._last_row,)
             )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Which file lies there; (0, 0) if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_dev, found.st_ino

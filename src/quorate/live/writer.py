@@ -5,7 +5,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from quorate.journal import file as journal_file
+from quorate.journal import lock as journal_lock
 
 _PROCESSES = Path("/proc")
 
@@ -20,9 +20,9 @@ def writer(folder: Path) -> int | None:
 
     The lock is not tried: that could stop a process that is about to take it.
     """
-    lock = folder / journal_file.LOCK_NAME
+    lock = folder / journal_lock.NAME
     with suppress(OSError, ValueError):
-        pid = int(lock.read_bytes()[:20])
+        pid = journal_lock.holder(lock.read_bytes())
         for descriptor in (_PROCESSES / str(pid) / "fd").iterdir():
             with suppress(OSError):  # it has just been closed
                 if descriptor.samefile(lock):

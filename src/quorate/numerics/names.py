@@ -1,6 +1,8 @@
-"""Names of the scalars that variables consist of, for tables and plots."""
+"""Names of variables: of the scalars that they consist of, and of their files."""
 
+import re
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -15,3 +17,20 @@ def named_scalars(variables: Mapping[str, Array]) -> list[tuple[str, Array]]:
             label = f"{name}[{','.join(map(str, index))}]" if index else name
             listed.append((label, values[(slice(None), *index)]))
     return listed
+
+
+_UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]|%(?=[0-9A-Fa-f]{2})")
+
+
+def name_in_file(name: str) -> str:
+    """A name that leads nowhere when it is taken for that of a file: `../x` becomes `..%2Fx`."""
+    return _UNSAFE.sub(_escaped, name)
+
+
+def name_of_file(name: str) -> str:
+    """The name that `name_in_file` was given."""
+    return unquote(name, errors="surrogatepass")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))

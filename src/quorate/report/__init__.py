@@ -7,7 +7,8 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from quorate.errors import BadInputError
+from quorate._files import save
+from quorate.errors import require
 from quorate.report import (
     exact_sections,
     making_sections,
@@ -29,14 +30,17 @@ def report(folder: Path) -> str:
 
 
 def write_report(folder: Path, path: Path) -> None:
-    """Write the report of the run in `folder` to the file `path`."""
+    """Write the report of the run in `folder` to the file `path`.
+
+    A symbolic link there is not followed: somebody may have put it there to lead elsewhere.
+    """
     page = report(folder)
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise BadInputError(
-            f"The report cannot be written to {path}: {error.strerror}. Choose another file."
-        ) from None
+    require(
+        not path.is_symlink() and (path.is_file() or not path.exists()),
+        f"{path} is a symbolic link or no plain file, so no report is written there. Choose "
+        "another file.",
+    )
+    save(path, page.encode())
 
 
 def _page(evidence: Evidence) -> str:

@@ -13,7 +13,7 @@ from quorate.errors import BadInputError, require
 from quorate.numerics.ess import in_chains, nested_rhat
 from quorate.report.counterfactual import Pace, cmc_releases, paces
 from quorate.results.marginals import FEWEST, Densities
-from quorate.results.result import DENSITIES, SUMMARY, VERDICT, load_summary
+from quorate.results.saved import DENSITIES, SUMMARY, VERDICT, load, load_summary
 from quorate.results.summary import INTERVAL, settling, summary_row
 from quorate.run.blocks import Blocks
 from quorate.run.history import History
@@ -165,41 +165,35 @@ def gathered(history: History, folder: Path) -> Evidence:
     """
     there = (folder / SUMMARY).is_file() and history.stopped is not None
     saved = _saved(folder) if there else None
-    densities = _densities(folder / DENSITIES) if saved else None
-    return Evidence(folder, history, saved or None, _verdict(folder / VERDICT), densities)
+    densities = _densities(folder) if saved else None
+    return Evidence(folder, history, saved or None, _verdict(folder), densities)
 
 
 def _saved(folder: Path) -> Rows:
     """The saved summary; an error if the file holds anything else."""
-    rows: Rows = {}
-    try:
-        rows = load_summary(folder)
-        numbers = [row[key] for row in rows.values() for key in COLUMNS]
-        are_numbers = all(isinstance(value, int | float) for value in numbers)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        are_numbers = False
-    require(are_numbers, _unreadable(folder / SUMMARY))
+    rows = load_summary(folder)
+    require(
+        all(row.keys() >= COLUMNS.keys() for row in rows.values()), _unreadable(folder, SUMMARY)
+    )
     return rows
 
 
-def _densities(path: Path) -> Densities | None:
-    if not path.is_file():
-        return None
+def _densities(folder: Path) -> Densities | None:
+    content = load(folder, DENSITIES)
     try:
-        return Densities.load(path)
+        return None if content is None else Densities.from_json(content)
     except ValueError:
-        raise BadInputError(_unreadable(path)) from None
+        raise BadInputError(_unreadable(folder, DENSITIES)) from None
 
 
-def _unreadable(path: Path) -> str:
-    return f"{path} is not a file that a run writes. Remove it."
+def _unreadable(folder: Path, name: str) -> str:
+    return f"{folder / name} is not a file that a run writes. Remove it."
 
 
-def _verdict(path: Path) -> dict[str, Any] | str | None:
-    if not path.is_file():
-        return None
+def _verdict(folder: Path) -> dict[str, Any] | str | None:
     try:
-        found = json.loads(path.read_bytes())
-    except ValueError as error:
+        content = load(folder, VERDICT)
+        found = None if content is None else json.loads(content)
+    except (ValueError, RecursionError) as error:
         return str(error)
-    return found if isinstance(found, dict) else "it holds no verdict"
+    return found if content is None or isinstance(found, dict) else "it holds no verdict"

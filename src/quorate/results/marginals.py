@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -151,8 +150,8 @@ class Densities:
         ]
         return replace(self, marginals=fewer)
 
-    def save(self, path: Path) -> None:
-        """Write them, thinned, to a JSON file."""
+    def as_json(self) -> dict[str, Any]:
+        """The densities, thinned, as JSON values."""
         scalars = [
             {
                 "name": m.name,
@@ -161,14 +160,13 @@ class Densities:
             }
             for m in self.thinned().marginals
         ]
-        kept = {"shards": list(self.shards), "n_more": self.n_more, "scalars": scalars}
-        path.write_text(json.dumps(kept))
+        return {"shards": list(self.shards), "n_more": self.n_more, "scalars": scalars}
 
     @classmethod
-    def load(cls, path: Path) -> "Densities":
-        """The densities that `save` wrote; ValueError if the file holds anything else."""
+    def from_json(cls, content: bytes) -> "Densities":
+        """The densities that `as_json` gave; ValueError if the content is anything else."""
         try:
-            kept = json.loads(path.read_bytes())
+            kept = json.loads(content)
             shards = [int(shard) for shard in kept["shards"]]
             listed = [
                 Marginal(

@@ -1,9 +1,8 @@
 """The result of a run: draws by name, their summary, and what happened on the way."""
 
 import json
-import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,7 @@ from quorate.numerics.names import named_scalars
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Evidence
 from quorate.protocol.timeline import Timeline
-from quorate.results import notebook
+from quorate.results import notebook, saved
 from quorate.results.arviz import (
     inference_data,
     posterior_group,
@@ -39,28 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SUMMARY, VERDICT, DENSITIES = "summary.json", "verdict.json", "densities.json"
-_STORY = "story.txt"
 _MOST_PANELS = 40
 _MANY_BLOCKS = 10  # of the other workers, before a worker is called slow
-
-
-def load_summary(run_dir: Path) -> dict[str, dict[str, float]]:
-    """The summary of a run that was saved."""
-    path = run_dir / SUMMARY
-    require(
-        path.is_file(),
-        f"There is no finished run in {run_dir}. Name the folder of a run that has ended, or "
-        "resume the run.",
-    )
-    rows: dict[str, dict[str, float]] = json.loads(path.read_text())
-    return rows
-
-
-def load_story(run_dir: Path) -> str:
-    """What happened in a run that was saved, in a sentence."""
-    path = run_dir / _STORY
-    return path.read_text().strip() if path.is_file() else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +66,8 @@ class Result:
     lost
         Workers that were gone when the run ended: lost, and no block from them since.
     stopped
-        Why the run ended: `done`, `time is up`, `enough effective draws`, `interrupted` or
-        `workers lost`.
+        Why the run ended: `done`, `time is up`, `enough effective draws`, `interrupted`,
+        `workers lost` or `the disk failed`.
     run_dir
         Folder of its files.
     verdict
@@ -222,17 +201,19 @@ class Result:
         return ess_and_rhat(values, self.unconstrained, self.weights, shard_draws)
 
     def save(self) -> None:
-        """Write draws by name, summary, densities, story and verdict to the run's folder."""
-        folder = Path(self.run_dir)
+        """Write draws by name, summary, densities, story and verdict to the run's folder.
+
+        All of them are written, or none if one cannot be.
+        """
         scalars = self.scalars() if self.n_draws >= FEWEST else []
-        self._densities(scalars).save(folder / DENSITIES)
-        _write_arrays(folder / "draws.npz", self.variables)
-        (folder / SUMMARY).write_text(json.dumps(self.summary_rows(), indent=2))
-        (folder / _STORY).write_text(f"{'; '.join(self._story())}\n")
-        if self.verdict is None:
-            (folder / VERDICT).unlink(missing_ok=True)
-        else:
-            (folder / VERDICT).write_text(json.dumps(self.verdict.as_json(), indent=2))
+        texts = {
+            saved.DENSITIES: json.dumps(self._densities(scalars).as_json()),
+            saved.SUMMARY: json.dumps(self.summary_rows(), indent=2),
+            saved.STORY: f"{'; '.join(self._story())}\n",
+        }
+        if self.verdict is not None:
+            texts[saved.VERDICT] = json.dumps(self.verdict.as_json(), indent=2)
+        saved.save(Path(self.run_dir), self.variables, texts)
 
     def corrected(self) -> "Result":
         """Draws of the posterior itself: points of the check, resampled by importance weights.
@@ -333,11 +314,3 @@ class Result:
             return []
         what = "answers" if self.method == "exact" else "blocks"
         return [f"worker {slowest} was slow: it sent {sent} {what}, the others about {others:.0f}"]
-
-
-def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write an .npz file of arrays of any names; `np.savez` reserves some for its arguments."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)

@@ -41,8 +41,9 @@ from quorate.run.check import evaluate, shard_chains
 from quorate.run.prior_of_lost_shards import restore_prior
 from quorate.run.progress import Listener, Progress, WorkerProgress
 from quorate.run.settings import Settings
-from quorate.run.stopping import DONE, INTERRUPTED, WORKERS_LOST, Stopping
+from quorate.run.stopping import DISK_LOST, DONE, INTERRUPTED, WORKERS_LOST, Stopping
 from quorate.run.view import View
+from quorate.run.with_draws import with_draws
 from quorate.samplers.protocol import Sampler
 from quorate.trust.exact import ExactQuestion
 from quorate.trust.verdict import Question, Verdict, not_checked
@@ -140,7 +141,7 @@ class Run:
         self.timeline.finished = has_all
         if has_all and not self._n_points:
             return
-        with self._engine() as engine:
+        with with_draws(self.result, DISK_LOST), self._engine() as engine:
             if not has_all:
                 yield from self._draw(engine, listen)
             self._ended = self.why_stopped
@@ -163,10 +164,11 @@ class Run:
     def check(self, max_time: float | None) -> Verdict:
         """Check the draws so far in a pass of its own, and return the verdict."""
         self._ended = DONE
-        with self._engine() as engine:
+        with with_draws(self.result, DONE), self._engine() as engine:
             self._check(engine, np.inf if max_time is None else max_time)
         assert self.verdict is not None
-        self.result(DONE).save()
+        with with_draws(self.result, DONE):
+            self.result(DONE).save()
         return self.verdict
 
     def _check(self, engine: Engine, seconds: float | None = None) -> None:
@@ -319,9 +321,10 @@ class Run:
 
     def final_result(self) -> Result:
         """The final result, or an error if failing code or a lost shard ended the run."""
-        self._restore_prior()
-        result = self.result(self.why_stopped)
-        result.save()
+        with with_draws(self.result, self.why_stopped):
+            self._restore_prior()
+            result = self.result(self.why_stopped)
+            result.save()
         failure = self._supervisor.failure
         if result.stopped != WORKERS_LOST:
             return result

@@ -15,6 +15,7 @@ _LOOKING = 0.1  # share of the time that may be spent on these looks
 
 DONE, ENOUGH = "done", "enough effective draws"  # all that was asked for
 TIME_IS_UP, INTERRUPTED, WORKERS_LOST = "time is up", "interrupted", "workers lost"
+DISK_LOST = "the disk failed"  # or is full, or the run's folder was removed
 
 
 @dataclass(frozen=True)

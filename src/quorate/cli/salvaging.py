@@ -1,0 +1,23 @@
+"""`quorate salvage`."""
+
+from pathlib import Path
+
+import click
+
+from quorate.cli.console import out
+from quorate.journal.salvage import salvage
+
+
+@click.command("salvage")
+@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+def salvage_command(run_dir: Path) -> None:
+    """Make a new journal of what can be read of a damaged one.
+
+    The damaged journal is kept in RUN/journal.damaged. Nothing is executed.
+    """
+    saved = salvage(run_dir)
+    if saved is None:
+        out.print("The journal is whole: there is nothing to salvage.")
+        return
+    out.print(str(saved), soft_wrap=True, markup=False, highlight=False)
+    out.print(f"Resume with: quorate resume {run_dir}", soft_wrap=True, markup=False)
