@@ -282,6 +282,7 @@ def _configuration(model: Model, settings: Settings, shards: ShardSet) -> dict[s
         "code": code_print(model),
         "shards": list(shards.fingerprints),
         "rows": list(shards.n_rows),
+        "made_by": dict(settings.cut.made_by or {}),
         "versions": {"quorate": version("quorate"), "numpy": version("numpy"), "python": _PYTHON},
     }
 
