@@ -289,6 +289,7 @@ def _configuration(
         "model": checksum,
         "shards": list(shards.fingerprints),
         "rows": list(shards.n_rows),
+        "made_by": dict(settings.cut.made_by or {}),
         "versions": {"quorate": version("quorate"), "numpy": version("numpy"), "python": _PYTHON},
     }
 

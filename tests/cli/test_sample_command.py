@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from helpers.assertions import assert_known
 from quorate.cli import main
+from quorate.journal import JournalReader
 
 QUICK = ["--workers", "2", "--draws", "200", "--sampler", "ellipse"]
 MODEL = """
@@ -75,6 +76,24 @@ def test_a_formula_needs_no_code(table, tmp_path):
         assert_known(draws["x"].mean(), 2.0, 1.2 * 600**-0.5)  # of the rows, and of 200 draws
         with pytest.raises(AssertionError):
             assert_known(draws["x"].mean(), 1.5, 1.2 * 600**-0.5)
+
+
+def test_python_in_a_formula_runs_only_where_it_is_allowed(table, tmp_path):
+    """And never when the run is resumed: rows were encoded when it began."""
+    run, mark = tmp_path / "run", tmp_path / "mark"
+    formula = f"y ~ {{x + __import__('os').system('touch {mark}')}}"
+    arguments = ["sample", "--formula", formula, table, *QUICK, "--run-dir", run]
+    refused = quorate(*arguments)
+    assert refused.exit_code == 2
+    assert "--allow-python" in refused.stderr.replace("\n", " ")
+    assert not mark.exists()
+    assert quorate(*arguments, "--allow-python").exit_code == 0
+    assert mark.exists()
+    with JournalReader(run) as reader:
+        assert reader.configuration()["made_by"] == {"formula": formula, "allow_python": True}
+    mark.unlink()
+    assert quorate("resume", run, "--draws", "300").exit_code == 0
+    assert not mark.exists()
 
 
 def test_a_model_from_a_file(program, table):

@@ -93,6 +93,11 @@ _CHECK = options_of(Settings, ["check", "every"])
     metavar="|".join(_FAMILIES),
     help="Family of the formula.  [default: linear]",
 )
+@click.option(
+    "--allow-python",
+    is_flag=True,
+    help="Run any Python that the formula contains. Use it only for formulas that you trust.",
+)
 @options_of(Settings, _PLAIN, metavars=_METAVARS)
 @click.option("--thin", type=int, metavar="N", help="Keep every N-th step of the sampler.")
 @options_of(Until, flags=_FLAGS, metavars=_METAVARS)
@@ -109,6 +114,7 @@ def sample_command(
     what: tuple[str, ...],
     formula: str | None,
     family: str,
+    allow_python: bool,
     thin: int | None,
     columns: str | None,
     run_dir: str | None,
@@ -124,7 +130,7 @@ def sample_command(
         reading: dict[str, Any] = {"columns": columns.split(",") if columns else None}
     else:
         files = list(what)
-        model, reading = _regression(formula, family, files)
+        model, reading = _regression(formula, family, files, allow_python=allow_python)
     settings["by"] = Cut(**taken(options, ["by"]), **reading)
     folder = None if run_dir is None else Path(run_dir)
     with _told() as tell:
@@ -269,14 +275,20 @@ def _load(spec: str) -> Model:
     return model
 
 
-def _regression(formula: str, family: str, files: list[str]) -> tuple[Model, dict[str, Any]]:
+def _regression(
+    formula: str, family: str, files: list[str], *, allow_python: bool
+) -> tuple[Model, dict[str, Any]]:
     """A generalised linear model, and how rows of its design are made from files."""
     require(
         family in _FAMILIES, f"No family is named {family!r}. Choose one of {', '.join(_FAMILIES)}."
     )
     table = open_table(files)
-    learned = design(formula, table.batches(table.names))
-    reading = {"columns": learned.variables, "transform": learned.arrays}
+    learned = design(formula, table.batches(table.names), allow_python=allow_python)
+    reading = {
+        "columns": learned.variables,
+        "transform": learned.arrays,
+        "made_by": {"formula": formula, "allow_python": allow_python},
+    }
     return _FAMILIES[family](learned.names), reading
 
 

@@ -1,8 +1,9 @@
 """How rows are cut into shards, as users choose it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from quorate.data.write import ShardSet, Transform, write_shards
 
@@ -19,11 +20,15 @@ class Cut:
         Columns of the data that the model reads; all by default.
     transform
         A function of the rows of a batch, applied before they are written.
+    made_by
+        What made the transform, as JSON values for the journal: a formula, and whether it was
+        allowed to run Python.
     """
 
     by: str = "shuffle"
     columns: Sequence[str] | None = None
     transform: Transform | None = None
+    made_by: Mapping[str, Any] | None = None
 
     def write(self, data: object, n_shards: int, folder: Path, seed: int) -> ShardSet:
         """Cut `data` into shards in `folder`."""

@@ -18,10 +18,13 @@ from quorate.data.write import ShardSet
 from quorate.engines.faults import Handicap
 from quorate.engines.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, require
+from quorate.models.checks import at
 from quorate.models.protocol import Model, Shard
-from quorate.models.subposterior import Target, log_densities, log_densities_and_gradients
+from quorate.models.subposterior import Target, densities, densities_and_gradients
+from quorate.models.undefined import UndefinedPoints
 from quorate.numerics.named_arrays import flattened, part
 from quorate.numerics.streams import ChainStream, Purpose, Streams
+from quorate.passes.inquiry import CHECK
 from quorate.protocol.messages import (
     NOTHING,
     Answer,
@@ -47,6 +50,7 @@ _FIRST_BLOCK = 8
 _SURVEY_STEPS, _FEWER_STEPS = 60, 15  # of a search for the mode; otherwise passes find it
 _FEW = 32  # dimensions in which steps are cheap
 _SIDE = "side"  # where a state holds the arrays of the scheme
+_STILL = 1000  # draws in a row that are the same point: the chain refuses all proposals
 _COUNTS = ("evaluations", "divergences", "accepted")  # of a chain, in its state
 _Key = tuple[tuple[int, ...], int]  # shards, chain
 
@@ -80,6 +84,8 @@ class Chains:
         self.at_work_on: int | None = None  # a shard, for errors to name
         self._targets: dict[int, Target] = {}
         self._states: dict[tuple[int, int], State] = {}
+        self._still: Counter[tuple[int, int]] = Counter()  # draws of a chain that are alike
+        self._undefined: dict[int, UndefinedPoints] = {}
 
     def draw(self, shard: int, chain: int, n: int, step: str = "draw") -> Array:
         """The next `n` draws of a chain, which is warmed up first if needed."""
@@ -96,18 +102,29 @@ class Chains:
             draws.shape == (n, target.dim),
             f"The sampler returned draws of shape {draws.shape} where {(n, target.dim)} was asked.",
         )
+        self._still[key] = self._still[key] + n if (draws == draws[0]).all() else 0
+        require(
+            self._still[key] < _STILL,
+            f"The chain has not moved for {self._still[key]} draws: all proposals were refused at "
+            f"{at(draws[0], target.model.names)}. Check the log density around this point.",
+        )
         return draws
 
     def log_densities(
-        self, shard: int, points: Array, *, with_gradient: bool
+        self, shard: int, points: Array, *, with_gradient: bool, is_check: bool
     ) -> tuple[Array, Array | None]:
-        """Log density of the subposterior at `points` (n, d), and its gradients (n, d)."""
+        """Log density of the subposterior at `points` (n, d), and its gradients (n, d).
+
+        A check judges points without density itself; in a pass, too many of them are an error.
+        """
         self.at_work_on = shard
         target = self._target(shard)
         with self._pulse.doing("evaluate"):
-            if with_gradient:
-                return log_densities_and_gradients(target, points)
-            return log_densities(target, points), None
+            found = (densities_and_gradients if with_gradient else densities)(target, points)
+        if not is_check:
+            counts = self._undefined.setdefault(shard, UndefinedPoints(target))
+            counts.count(points, found.undefined)
+        return found.values, found.gradients
 
     def survey(self, shard: int) -> Arrays:
         """The mode and curvature of a subposterior and its other modes; nothing without one."""
@@ -192,7 +209,12 @@ class Worker:
     def _values(self, task: Evaluate) -> Values:
         """Sums over the shards of a task; coded ones if it has coefficients."""
         found = [
-            self.chains.log_densities(shard, task.points, with_gradient=task.scales is not None)
+            self.chains.log_densities(
+                shard,
+                task.points,
+                with_gradient=task.scales is not None,
+                is_check=task.question == CHECK,
+            )
             for shard in task.shards
         ]
         values = summed_values([values for values, _ in found], task.coefficients)

@@ -4,9 +4,10 @@ The encoding (levels of categories, names of columns) is learned once, from the 
 a stream of its chunks. It can then be applied to any part of the table.
 """
 
+import builtins
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import BadInputError, require
+from quorate.models.formula_syntax import FUNCTIONS, columns_of
 
 _MOST_LEVELS = 200
 _INTERCEPT = "Intercept"
@@ -39,6 +41,8 @@ class Design:
         Levels of each categorical column; the first is the baseline.
     spec
         formulaic's own record of the encoding.
+    allow_python
+        Whether the formula was allowed to run any Python.
     """
 
     formula: str
@@ -47,6 +51,7 @@ class Design:
     variables: tuple[str, ...]
     levels: Mapping[str, tuple[Any, ...]]
     spec: Any
+    allow_python: bool = False
 
     def arrays(self, table: Any) -> dict[str, Array]:
         """`X` (n, p) and `y` (n,) of any rows of the table."""
@@ -61,7 +66,10 @@ class Design:
                         "encoding was learned: learn it again from all rows."
                     )
         matrices = _evaluated(
-            self.formula, self.spec.get_model_matrix, _encoded(frame, self.levels)
+            self.formula,
+            self.spec.get_model_matrix,
+            _encoded(frame, self.levels),
+            context=FUNCTIONS,
         )
         arrays = {"X": _floats(matrices.rhs), "y": _floats(matrices.lhs)[:, 0]}
         for name, column in zip(self.names, arrays["X"].T, strict=True):
@@ -124,27 +132,35 @@ class _Scan:
         }
 
 
-def design(formula: str, table: Any) -> Design:
+def design(formula: str, table: Any, *, allow_python: bool = False) -> Design:
     """Learn the encoding of a formula.
 
     Parameters
     ----------
     formula
-        `late ~ hour + C(month) + origin`, in the grammar of formulaic; Python in braces:
-        `{delay > 15} ~ hour`. Text becomes categories, of which the first is the baseline.
+        `late ~ hour + C(month) + origin`, in the grammar of formulaic; arithmetic and comparisons
+        in braces: `{delay > 15} ~ hour`. Text becomes categories, of which the first is the
+        baseline. `quorate.models.formula_syntax.TRANSFORMS` lists the transforms.
     table
         A pandas or polars data frame, an Arrow table or a dictionary of columns; or an iterable
         of such chunks, which is read once and never held whole.
+    allow_python
+        Whether to run any Python that the formula contains. It can do whatever you can do: allow it
+        only for formulas that you trust.
     """
     formulaic = load("formulaic", "formula")
+    formula = re.sub(r"\s", " ", formula)
+    named = None if allow_python else _evaluated(formula, columns_of, formula)
     parsed = _evaluated(formula, formulaic.Formula, formula)
     two_sided = hasattr(parsed, "lhs") and hasattr(parsed, "rhs")
     require(two_sided, f"Formula {formula!r} has one side. Write the response first: `y ~ x`.")
+    parts = isinstance(parsed.lhs, tuple) or isinstance(parsed.rhs, tuple)
+    require(not parts, f"Formula {formula!r} has several parts. Use `+` in place of `|`.")
     scan = _Scan(frozenset(re.findall(r"\bC\(\s*(\w+)", formula)))
     variables: tuple[str, ...] = ()
     first, n_chunks = None, 0
     for chunk in _chunks(table):
-        variables = variables or _variables(formula, parsed, _column_names(chunk))
+        variables = variables or _variables(formula, parsed, named, _column_names(chunk))
         frame = _frame(chunk, variables)
         scan.add(frame)
         first, n_chunks = (frame if first is None else first), n_chunks + 1
@@ -153,9 +169,15 @@ def design(formula: str, table: Any) -> Design:
     _require_numeric_response(parsed, scan)
     levels = scan.settled_levels()
     matrices = _evaluated(
-        formula, formulaic.model_matrix, formula, _encoded(first, levels), na_action="ignore"
+        formula,
+        formulaic.model_matrix,
+        formula,
+        _encoded(first, levels),
+        na_action="ignore",
+        context=FUNCTIONS,
     )
     learned = _learned(formula, matrices, variables, levels, whole=n_chunks == 1)
+    learned = replace(learned, allow_python=allow_python)
     if n_chunks == 1:
         _require_varying(learned, learned.arrays(first)["X"])
     return learned
@@ -232,10 +254,15 @@ def _frame(table: Any, variables: tuple[str, ...]) -> Any:
     return pandas.DataFrame(picked)
 
 
-def _variables(formula: str, parsed: Any, names: list[str]) -> tuple[str, ...]:
+def _variables(
+    formula: str, parsed: Any, named: frozenset[str] | None, names: list[str]
+) -> tuple[str, ...]:
     """Columns that the formula reads. formulaic misses those inside `center` and the like."""
+    if named is not None:
+        return tuple(sorted(named))
     written = set(re.findall(r"[^\W\d]\w*", formula)) & set(names)
-    return tuple(sorted(written | set(map(str, parsed.required_variables))))
+    needed = {str(name) for name in parsed.required_variables if not hasattr(builtins, name)}
+    return tuple(sorted(written | {n for n in needed if n in names or n.isidentifier()}))
 
 
 def _column_names(table: Any) -> list[str]:
@@ -272,8 +299,8 @@ def _evaluated(formula: str, function: Any, *args: Any, **options: Any) -> Any:
     except Exception as error:
         said = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", " ".join(str(error).split()))
         raise BadInputError(
-            f"Formula {formula!r} cannot be used: {said.rstrip('.')}. Text cannot be computed "
-            "with; Python goes in braces."
+            f"Formula {formula[:200]!r} cannot be used: {said[:200].rstrip('.')}. Text cannot be "
+            "computed with; arithmetic goes in braces."
         ) from error
 
 

@@ -2,11 +2,11 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, BoolArray
 from quorate.errors import BadInputError, WrongShapeError, require
 from quorate.models.checks import require_one_each
 from quorate.models.protocol import (
@@ -55,8 +55,25 @@ class Target:
         return prior / self.n_shards + likelihood, prior_gradient / self.n_shards + gradient
 
 
+class Densities(NamedTuple):
+    """Log densities at n points, and gradients if they were asked for.
+
+    Values are `NONE`, and gradients 0, where either is not finite. `undefined` says where that is
+    because a value is NaN or +inf, or because the model raised an error.
+    """
+
+    values: Array
+    gradients: Array | None
+    undefined: BoolArray
+
+
 def log_densities(target: Target, points: Array) -> Array:
-    """Log densities at `points` (n, d), shape (n,); `NONE` where they are not finite.
+    """Log densities at `points` (n, d), shape (n,); `NONE` where they are not finite."""
+    return densities(target, points).values
+
+
+def densities(target: Target, points: Array) -> Densities:
+    """Log densities at `points` (n, d).
 
     Points may lie where no chain would go and where a model overflows. A
     `quorate.models.protocol.BatchedModel` is evaluated at all of them at once; if that raises, it
@@ -66,14 +83,21 @@ def log_densities(target: Target, points: Array) -> Array:
         values = _at_once(target, points)
         if values is None:
             values = np.array([_value(target, x) for x in points])
-    return np.where(np.isfinite(values), np.maximum(values, NONE), NONE)
+    undefined = np.isnan(values) | (values == np.inf)
+    return Densities(np.where(undefined, NONE, np.maximum(values, NONE)), None, undefined)
 
 
 def log_densities_and_gradients(target: Target, points: Array) -> tuple[Array, Array]:
-    """Log densities at `points` (n, d), shape (n,), and their gradients, shape (n, d).
+    """Log densities at `points` (n, d), shape (n,), and their gradients, shape (n, d)."""
+    values, gradients, _ = densities_and_gradients(target, points)
+    assert gradients is not None
+    return values, gradients
 
-    The value is `NONE` and the gradient 0 where either is not finite. Many points are evaluated at
-    once as by `log_densities`, if the model is a
+
+def densities_and_gradients(target: Target, points: Array) -> Densities:
+    """Log densities at `points` (n, d), and their gradients.
+
+    Many points are evaluated at once as by `densities`, if the model is a
     `quorate.models.protocol.BatchedDifferentiableModel`.
     """
     require(
@@ -84,7 +108,10 @@ def log_densities_and_gradients(target: Target, points: Array) -> tuple[Array, A
     with np.errstate(all="ignore"):
         values, gradients = _pairs_at_once(target, points) or _pairs(target, points)
     fine = np.isfinite(values) & (values > NONE) & np.isfinite(gradients).all(axis=1)
-    return np.where(fine, values, NONE), np.where(fine[:, None], gradients, 0.0)
+    undefined = ~fine & (values != -np.inf) & ~(values <= NONE)
+    return Densities(
+        np.where(fine, values, NONE), np.where(fine[:, None], gradients, 0.0), undefined
+    )
 
 
 def _at_once(target: Target, points: Array) -> Array | None:
@@ -126,11 +153,11 @@ def _value(target: Target, x: Array) -> float:
     try:
         return float(target.log_density(x))
     except BadInputError:
-        return NONE
+        return np.nan
 
 
 def _pairs(target: Target, points: Array) -> tuple[Array, Array]:
-    values, gradients = np.full(len(points), NONE), np.zeros((len(points), target.dim))
+    values, gradients = np.full(len(points), np.nan), np.zeros((len(points), target.dim))
     for i, x in enumerate(points):
         with suppress(BadInputError):
             values[i], gradients[i] = target.log_density_and_gradient(x)

@@ -26,6 +26,7 @@ _LENGTHEN = 1.2
 _STILL = 0.02  # move below which the fit stands
 _ENOUGH, _NEAR = 3, 0.3  # passes in a row with bounded changes after which a smaller move will do
 _MOST = 40  # passes in all
+_LOST = 20  # passes without a density after which there is none
 _SHRINK = 0.5  # of the scale where too many points have no density
 _FULL = 40  # dimensions up to which all products of coordinates are fitted to values
 
@@ -73,6 +74,11 @@ class Centring:
         settled = self.n_bounded > 0 and self.move < _STILL
         near = self.n_bounded >= _ENOUGH and self.move < _NEAR
         return settled or near or self.n_passes >= _MOST
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no pass has had a density at half of its points, though they came nearer."""
+        return self.last is None and self.n_passes >= _LOST
 
     @property
     def is_improper(self) -> bool:

@@ -26,6 +26,7 @@ from quorate.samplers.base import Base
 from quorate.samplers.laplace import LaplaceFit
 
 Phase = Literal["fit", "weigh", "draw", "check"]
+CHECK = -1  # number of the question of a check
 _LANES = 2  # ensembles
 _MOST_CHAINS = 128
 _SHORTEST = 8  # draws of a chain, if there are enough for that
@@ -161,6 +162,11 @@ class Inquiry:
                 return
             values, gradients = values[:-1], None if gradients is None else gradients[:-1]
         self.fit = recentred(self.fit, self._z, values, gradients)
+        if self.fit.is_lost:
+            raise BadInputError(
+                f"The posterior has no density at most points around {_shown(self.fit.base.mean)}, "
+                "however near. Check the model, and give it a start where the density is not 0."
+            )
         if not self.fit.stands:
             self._ask_to_fit(self.fit)
             return
@@ -267,6 +273,10 @@ class Inquiry:
         return np.swapaxes(self.chains(), 0, 1).reshape(-1, self.dim)[: self.n_complete]
 
 
+def _shown(point: Array) -> str:
+    return "(" + ", ".join(f"{x:.4g}" for x in point[:6]) + (", …)" if len(point) > 6 else ")")
+
+
 def product_of(fits: Sequence[tuple[Array, Array]], n_shards: int) -> Base:
     """The product of Gaussian fits of shards, each a mode and a Cholesky factor.
 
@@ -322,7 +332,7 @@ class OneQuestion:
     def begin(self, surveys: Mapping[int, Mapping[str, Array]]) -> None:
         """Ask it."""
         # No question of a run has this number: a late answer to one of them is not taken for it
-        self.open[0] = Pass(0, -1, "check", self._points)
+        self.open[0] = Pass(0, CHECK, "check", self._points)
 
     def take(self, lane: int, values: Array, gradients: Array | None = None) -> None:
         """Keep the answer."""

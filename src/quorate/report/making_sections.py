@@ -22,6 +22,7 @@ def configuration(evidence: Evidence) -> Html:
     rows = list(map(int, kept.get("rows", [])))
     if rows:
         about["rows"] = f"{sum(rows):,}, {min(rows):,} to {max(rows):,} in a shard"
+    about |= kept.get("made_by", {})
     for event in history.events:
         if isinstance(event, Started | Resumed | Finished):
             about[f"{event.word} at"] = event.date.replace("T", " ").replace("+00:00", " UTC")

@@ -11,7 +11,7 @@ from math import inf, isfinite, isnan
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, BoolArray
 from quorate.errors import BadInputError, NotANumberError, NotANumberWarning
 from quorate.models.subposterior import Target
 
@@ -23,6 +23,7 @@ _LONG_STEP = 0.3  # of a scale, for second differences, which suffer more from r
 _GOOD = (0.2, 5.0)  # acceptable second differences over one scale
 _LONGEST = 1e10  # scale beyond which a direction counts as flat
 _MAX_TRIES = 40
+_MANY_REFUSED, _NEARLY_ALL = 100, 0.95  # proposals, and their share, that a chain may refuse
 MANY = 64  # dimensions above which curvature takes long to measure
 _WEAK = 1e-6  # curvature, relative to the largest, that rounding may hide…
 _BENT = 1e-2  # …and, without gradients, that higher orders may hide over a long step
@@ -55,21 +56,51 @@ def forgiving(density: Density) -> Density:
     return at
 
 
+class Refusing:
+    """A density with -inf instead of `NotANumberError`, so that a search refuses steps there.
+
+    Attributes
+    ----------
+    n_refused
+        Points refused so far.
+    reason
+        The error at the last of them.
+    """
+
+    def __init__(self, density: Density) -> None:
+        self._density = density
+        self.n_refused = 0
+        self.reason: NotANumberError | None = None
+
+    def __call__(self, x: Array) -> float:
+        try:
+            return self._density(x)
+        except NotANumberError as error:
+            self.n_refused, self.reason = self.n_refused + 1, error
+            return -inf
+
+
 def wary(density: Density) -> Density:
-    """`density` for proposals: -inf instead of `NotANumberError`, with one warning."""
-    warned = False
+    """`density` for proposals: -inf instead of `NotANumberError`, with one warning.
+
+    If nearly all proposals are refused, that is an error: the draws would be one point.
+    """
+    refusing, n_proposals = Refusing(density), 0
 
     def at(x: Array) -> float:
-        nonlocal warned
-        try:
-            return density(x)
-        except NotANumberError as error:
-            if not warned:
-                reason = str(error).rstrip(".")
+        nonlocal n_proposals
+        n_before, value = refusing.n_refused, refusing(x)
+        n_proposals += 1
+        n_refused = refusing.n_refused
+        if n_refused > n_before:
+            reason = str(refusing.reason).rstrip(".")
+            if n_refused >= _MANY_REFUSED and n_refused > _NEARLY_ALL * n_proposals:
+                share = f"{n_refused} of {n_proposals} proposals were refused for such a reason"
+                raise NotANumberError(f"{reason}. {share}, so the chain does not move.")
+            if n_refused == 1:
                 text = f"{reason}. Proposals there were rejected, as if the density were 0."
                 warnings.warn(text, NotANumberWarning, stacklevel=2)
-            warned = True
-            return -inf
+        return value
 
     return at
 
@@ -135,6 +166,13 @@ def _scale(density: Density, x: Array, value: float, i: int, scale: float) -> fl
         if scale > _LONGEST * (1 + abs(x[i])):
             return inf
     return float(scale)
+
+
+def are_resolved(density: Density, x: Array, value: float, scales: Array) -> BoolArray:
+    """Whether the second difference over each scale is about what it has to be, shape (d,)."""
+    unit = max(1.0, 1e4 * rounding(value))
+    bends = [abs(density(x + step) + density(x - step) - 2 * value) for step in np.diag(scales)]
+    return np.array([_GOOD[0] <= bend / unit <= _GOOD[1] for bend in bends])
 
 
 def curvature(target: Target, density: Density, x: Array, scales: Array) -> Array:

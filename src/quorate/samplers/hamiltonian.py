@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array
-from quorate.errors import BadInputError, ImproperError, NotANumberError, WrongShapeWarning
+from quorate.errors import (
+    BadInputError,
+    ImproperError,
+    NotANumberError,
+    WrongShapeWarning,
+    require,
+)
+from quorate.models.checks import at
 from quorate.models.subposterior import Target
 from quorate.numerics.streams import ChainStream
 from quorate.samplers.jax_density import Owner, arguments_of, density_of, is_traceable, load_jax
@@ -126,6 +133,15 @@ def moved(state: State, made: Step) -> State:
         "divergences": state["divergences"] + np.array(int(made.is_divergent)),
         "evaluations": state["evaluations"] + np.array(made.n_gradients),
     }
+
+
+def require_moved(target: Target, state: State) -> None:
+    """Raise if no trajectory of warm-up has left the point where it began."""
+    require(
+        bool(state["z"].any()),
+        "No trajectory of warm-up was accepted: the log density is not a number, or 0, around "
+        f"{at(state['mean'], target.model.names)}. Check the model around this point.",
+    )
 
 
 def _surveyed(target: Target, stream: ChainStream) -> Survey:

@@ -17,7 +17,7 @@ from quorate.models.subposterior import Target
 from quorate.numerics.streams import ChainStream
 from quorate.samplers import trajectories
 from quorate.samplers.adaptation import StepSize
-from quorate.samplers.hamiltonian import Kernel, Stepper, moved
+from quorate.samplers.hamiltonian import Kernel, Stepper, moved, require_moved
 from quorate.samplers.jax_density import require_gradients
 from quorate.samplers.nuts import warn_of_divergences
 from quorate.samplers.protocol import Determinism, State
@@ -60,6 +60,7 @@ class HmcSampler:
         for key in stream.for_warm_up().keys(0, _WARM_UP):
             made = stepper.step(state, key, size.current)
             state, size = moved(state, made), size.after(made.acceptance, self.acceptance)
+        require_moved(target, state)
         none = np.array(0)
         return {
             **state,

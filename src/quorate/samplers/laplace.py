@@ -5,6 +5,7 @@ deviations. It uses the model's gradients if there are any, else finite differen
 as base, for whitening and for weights. It never changes the distribution that is drawn from.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -12,12 +13,14 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from quorate._types import Array
-from quorate.errors import BadInputError, ImproperError, require
+from quorate.errors import BadInputError, ImproperError, NotANumberError, require
 from quorate.models.checks import at, call, require_scalar
 from quorate.models.subposterior import Target
 from quorate.samplers.differences import (
     MANY,
     Density,
+    Refusing,
+    are_resolved,
     checked_density,
     curvature,
     find_scales,
@@ -26,14 +29,17 @@ from quorate.samplers.differences import (
     rounding,
 )
 from quorate.samplers.flatness import refuse_flat
+from quorate.samplers.short_steps import with_gradients
 
 _MAX_STEPS = 150
+_FEW = 24  # dimensions in which a search that failed is made again by short differences
 _CONVERGED = 1e-9  # predicted rise of the log density below which the search stops
 _FLAT = 1e-13  # curvature, in units of the scale, below which a direction is flat
 _SLIGHT = 1e-3  # rise of the log density, and curvature, over which curvature hardly changes
 _RISE = 1e-5  # rise of the log density that justifies a step off a saddle
 _FAR = (30.0, 90.0)  # standard deviations at one of which the log density must have fallen…
 _FALL = 2.0  # …by this much, which even a Cauchy density does
+_REFUSED = 1e100  # what the search falls by where the log density is not a number
 _RESOLVED = 1e-13  # share of a coordinate below which a scale is lost in rounding
 
 
@@ -67,12 +73,27 @@ def laplace_fit(target: Target, max_steps: int = _MAX_STEPS) -> LaplaceFit:
     BadInputError
         The log density is NaN or infinite at the start, or the mode is at an edge.
     NotANumberError
-        The log density is NaN or +inf at a later point.
+        The log density is NaN or +inf all around the start, or next to the mode. The search refuses
+        steps to other such points.
     ImproperError
         There is no mode, or no curvature along some direction.
     """
-    density = checked_density(target)
-    place = _start(target, density)
+    density = Refusing(checked_density(target))
+    start = _start(target, density)
+    try:
+        return _found(target, density, start, max_steps)
+    except ImproperError:
+        if target.has_gradient or target.dim > _FEW:
+            raise
+        exact = with_gradients(target, start.scales)
+        with suppress(ImproperError, NotANumberError):
+            return _found(exact, density, start, max_steps)
+        raise
+
+
+def _found(target: Target, density: Refusing, start: _Place, max_steps: int) -> LaplaceFit:
+    """The fit that a search from a place leads to."""
+    place = start
     if target.dim > MANY:  # start with quasi-Newton steps
         place = _quasi_newton(target, density, place)
     place, bends = _newton(target, density, place, max_steps)
@@ -102,15 +123,18 @@ def starting_point(target: Target) -> tuple[Array, float]:
     return x, value
 
 
-def _start(target: Target, density: Density) -> _Place:
+def _start(target: Target, density: Refusing) -> _Place:
     x, value = starting_point(target)
     return _Place(x, value, _scales(target, density, x, value))
 
 
 def _scales(
-    target: Target, density: Density, x: Array, value: float, guess: Array | None = None
+    target: Target, density: Refusing, x: Array, value: float, guess: Array | None = None
 ) -> Array:
+    n_refused = density.n_refused
     scales = find_scales(density, x, value, guess)
+    if density.n_refused > n_refused:
+        _require_resolved(target, density, x, value, scales, is_start=guess is None)
     flat = [name for name, scale in zip(target.model.names, scales, strict=True) if scale == inf]
     if flat:
         raise ImproperError("the log density does not change", flat, target.n_rows)
@@ -121,7 +145,21 @@ def _scales(
     return scales
 
 
-def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
+def _require_resolved(
+    target: Target, density: Refusing, x: Array, value: float, scales: Array, *, is_start: bool
+) -> None:
+    """Raise if the log density is NaN or +inf wherever it differs from `value` along some axis."""
+    with np.errstate(all="ignore"):
+        unresolved = np.isfinite(scales) & ~are_resolved(density, x, value, scales)
+    if not unresolved.any():
+        return
+    if is_start and density.reason is not None:
+        raise density.reason
+    what = f"the log density rises to where it is not a number ({density.reason})"
+    raise ImproperError(what, _named(target, unresolved.astype(np.float64)), target.n_rows)
+
+
+def _quasi_newton(target: Target, density: Refusing, place: _Place) -> _Place:
     """L-BFGS in scaled coordinates, so that few Newton steps are left."""
     from scipy.optimize import minimize  # slow to import, and seldom needed
 
@@ -129,7 +167,10 @@ def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
 
     def fall(z: Array) -> tuple[float, Array]:
         x = place.x + place.scales * z
-        return -density(x), -gradient(x) * place.scales
+        n_refused, value = density.n_refused, density(x)
+        if density.n_refused > n_refused:
+            return _REFUSED, np.zeros(target.dim)
+        return -value, -gradient(x) * place.scales
 
     result = minimize(
         fall, np.zeros(target.dim), jac=True, method="L-BFGS-B", options={"maxiter": 2000}
@@ -142,7 +183,7 @@ def _quasi_newton(target: Target, density: Density, place: _Place) -> _Place:
 
 
 def _newton(
-    target: Target, density: Density, place: _Place, max_steps: int
+    target: Target, density: Refusing, place: _Place, max_steps: int
 ) -> tuple[_Place, Array]:
     """Newton steps to the mode. The curvature is measured again when it predicts badly."""
     bends, measured, before = curvature(target, density, place.x, place.scales), place, inf
@@ -172,19 +213,19 @@ def _is_still_valid(bends: Array, measured: _Place, place: _Place) -> bool:
     return place.value < measured.value + _SLIGHT and np.linalg.eigvalsh(bends)[0] > _SLIGHT
 
 
-def _rescaled(target: Target, density: Density, place: _Place) -> _Place:
+def _rescaled(target: Target, density: Refusing, place: _Place) -> _Place:
     scales = _scales(target, density, place.x, place.value, place.scales)
     return _Place(place.x, place.value, scales)
 
 
-def _uphill(target: Target, density: Density, place: _Place, bends: Array) -> tuple[Array, float]:
+def _uphill(target: Target, density: Refusing, place: _Place, bends: Array) -> tuple[Array, float]:
     """A Newton step, and the rise that it predicts.
 
     Negative and nearly zero curvatures are made positive.
     """
     gradient = gradient_of(target, density, place.scales)(place.x) * place.scales
     for i in np.flatnonzero(~np.isfinite(gradient + bends.sum(axis=0))):
-        raise _edge(target.model.names[i], float(gradient[i]))
+        raise density.reason or _edge(target.model.names[i], float(gradient[i]))
     values, vectors = np.linalg.eigh(bends)
     sizes = np.maximum(np.abs(values), _FLAT * np.abs(values).max() + 1e-300)
     step = vectors @ ((vectors.T @ gradient) / sizes)
@@ -219,14 +260,14 @@ def _off_saddle(density: Density, place: _Place, bends: Array) -> _Place | None:
     return None
 
 
-def _fit(target: Target, density: Density, place: _Place, bends: Array) -> LaplaceFit:
+def _fit(target: Target, density: Refusing, place: _Place, bends: Array) -> LaplaceFit:
     """The fit at a mode. Raises if the density does not bend and fall along every direction."""
     values, vectors = np.linalg.eigh(bends)
     weak = vectors[:, 0]
     if not values[0] > _FLAT * max(1.0, values[-1] / target.dim):
         along = _named(target, weak)
         if any(density(place.x + sign * place.scales * weak) == -inf for sign in (-2, 2)):
-            raise _edge(along[0], -inf)
+            raise density.reason or _edge(along[0], -inf)
         raise ImproperError("the log density has no curvature at its mode", along, target.n_rows)
     # Without a mode, as with separated classes, the search runs off along a flat direction
     travelled = (place.x - target.model.initial()) / place.scales

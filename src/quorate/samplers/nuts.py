@@ -16,7 +16,7 @@ from quorate.models.subposterior import Target
 from quorate.numerics.streams import ChainStream
 from quorate.samplers import trajectories
 from quorate.samplers.adaptation import StepSize, inverse_masses, window_ends
-from quorate.samplers.hamiltonian import Kernel, Stepper, moved
+from quorate.samplers.hamiltonian import Kernel, Stepper, moved, require_moved
 from quorate.samplers.jax_density import require_gradients
 from quorate.samplers.protocol import Determinism, State
 from quorate.samplers.survey import Survey
@@ -55,6 +55,7 @@ class NutsSampler:
         stepper = Stepper(target, _KERNEL)
         start = stepper.start(stream, survey)
         state = self._adapted(stepper, start, stream.for_warm_up())
+        require_moved(target, state)
         return {**state, "divergences": np.array(0), "evaluations": np.array(0)}
 
     def _adapted(self, stepper: Stepper, state: State, stream: ChainStream) -> State:

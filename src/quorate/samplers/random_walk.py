@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from quorate._types import Array
 from quorate.errors import ImproperError, require
+from quorate.models.checks import at
 from quorate.models.subposterior import Target
 from quorate.numerics.streams import ChainStream
 from quorate.samplers.base import Base, snapped
@@ -68,6 +69,11 @@ class RandomWalkSampler:
             _, state = one_by_one.draw(target, state, stream, 1)
             log_scale += (int(state["accepted"]) - before - _ACCEPTED) / (step + 1) ** 0.6
             state = {**state, "scale": np.array(_rounded(exp(log_scale)))}
+        require(
+            int(state["accepted"]) > 0,
+            f"All {_WARM_UP} proposals of warm-up were refused, around "
+            f"{at(base.point(z), target.model.names)}. Check the log density around this point.",
+        )
         return {**state, "index": np.array(0), "accepted": np.array(0)}
 
     def _base(self, target: Target) -> tuple[Base, bool]:
