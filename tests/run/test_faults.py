@@ -122,8 +122,9 @@ class Liar:
         return {"index": np.array(0)}
 
     def draw(self, target, state, stream, n):
-        value = np.nan if stream.shard == 1 else 0.5
-        return np.full((n, target.dim), value), {"index": state["index"] + n}
+        index = state["index"] + np.arange(n)
+        draws = np.full((n, target.dim), np.nan) if stream.shard == 1 else index[:, None] % [2, 3]
+        return draws.astype(float), {"index": state["index"] + n}
 
 
 def test_draws_that_are_no_numbers_are_refused_and_named(rows, tmp_path):
