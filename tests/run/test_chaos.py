@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import descendants_of, ended, templates_of, workers_of
+from helpers.processes import MeanModel, descendants_of, ended, templates_of, workers_of
 from quorate.engines.packing import unpacked
 from quorate.engines.worker import Job, Worker
 from quorate.journal import BlockRecord, ChainKey, JournalReader, TaskGiven
@@ -28,17 +28,16 @@ ROUNDS = int(os.environ.get("QUORATE_CHAOS_ROUNDS", "2"))  # sittings that are a
 DRAWS = 2_000 * ROUNDS
 SCRIPT = """
 import sys
-sys.path.insert(0, {tests!r})
-import numpy as np, quorate
+sys.path[:0] = [{tests!r}, {tests!r} + "/run"]
+import quorate
 from helpers.processes import NastyModel
+from test_chaos import rows
 def tell(progress):
     print(progress.draws, flush=True)
 if {again!r}:
     quorate.resume({run!r}, progress=tell)
 else:
-    z = np.random.default_rng({seed}).normal([1.0, -2.0], size=(4000, 2))
-    rows = {{"z": z, "row": np.arange(4000)}}
-    quorate.sample(NastyModel(), rows, run_dir={run!r}, progress=tell, **{options!r})
+    quorate.sample(NastyModel(), rows({seed}), run_dir={run!r}, progress=tell, **{options!r})
 """
 
 
@@ -172,14 +171,8 @@ def recomputed(run, key, n):
     return np.concatenate([block.payload for block in blocks])
 
 
-@pytest.mark.parametrize(
-    ("scheme", "workers"), [("cmc", 2), ("grouped", 4), ("coded", 4), ("adaptive", 3)]
-)
-def test_chaos(scheme, workers, tmp_path, seed):
-    rng = np.random.default_rng([seed, workers])
-    run = tmp_path / "run"
-    options = {"scheme": scheme, "workers": workers, "draws": DRAWS, "sampler": "ellipse"}
-    earlier = {}
+def sittings(run, seed, options, rng):
+    """Attack a run until it is done; yields after every sitting that has left a journal."""
     for sitting in range(ROUNDS + 1):  # the last one is left alone
         process = Sitting(run, seed, options, again=(run / "journal.sqlite").exists())
         last_look = rng.integers(2, 12) if sitting < ROUNDS else 10**9
@@ -193,13 +186,49 @@ def test_chaos(scheme, workers, tmp_path, seed):
             assert process.process.wait() == 0
         process.end()
         if (run / "journal.sqlite").exists():
-            now = blocks_of(run)
-            for key, draws in earlier.items():
-                np.testing.assert_array_equal(now[key][: len(draws)], draws)
-            earlier = now
+            yield
+
+
+def undisturbed(seed, options):
+    """The draws of a run with the same model in a better mood."""
+    return quorate.sample(MeanModel(), rows(seed), seed=1, progress=False, **options).unconstrained
+
+
+def rows(seed):
+    z = np.random.default_rng(seed).normal([1.0, -2.0], size=(4000, 2))
+    return {"z": z, "row": np.arange(4000)}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "workers"), [("cmc", 2), ("grouped", 4), ("coded", 4), ("adaptive", 3)]
+)
+def test_chaos(scheme, workers, tmp_path, seed):
+    rng = np.random.default_rng([seed, workers])
+    run = tmp_path / "run"
+    options = {"scheme": scheme, "workers": workers, "draws": DRAWS, "sampler": "ellipse"}
+    earlier = {}
+    for _ in sittings(run, seed, options, rng):
+        now = blocks_of(run)
+        for key, draws in earlier.items():
+            np.testing.assert_array_equal(now[key][: len(draws)], draws)
+        earlier = now
     result = quorate.resume(run, progress=False)
     assert result.stopped == "done"
     assert result.n_draws == DRAWS
+    if scheme in ("cmc", "coded"):
+        np.testing.assert_array_equal(result.unconstrained, undisturbed(seed, options))
     cold = sorted(set(earlier) - warm_starts(run))
     key = cold[rng.integers(len(cold))]
     np.testing.assert_array_equal(recomputed(run, key, len(earlier[key])), earlier[key])
+
+
+@pytest.mark.parametrize(("scheme", "workers"), [("coded", 4), ("adaptive", 3)])
+def test_chaos_changes_no_exact_draw(scheme, workers, tmp_path, seed):
+    run, options = tmp_path / "run", {"scheme": scheme, "workers": workers, "draws": DRAWS}
+    for _ in sittings(run, seed, options, np.random.default_rng([seed, workers, 1])):
+        with JournalReader(run) as reader:
+            assert all(record is not None for record in reader.records())
+            assert not reader.dropped
+    result = quorate.resume(run, progress=False)
+    assert result.method == "exact"
+    np.testing.assert_array_equal(result.unconstrained, undisturbed(seed, options))
