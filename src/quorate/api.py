@@ -25,6 +25,7 @@ from quorate.models.subposterior import Target
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
 from quorate.run import kept_model
+from quorate.run.configuration import configuration_of
 from quorate.run.exact import ExactRun
 from quorate.run.history import History
 from quorate.run.progress import Listener, LiveTable, Progress, plain_lines
@@ -148,7 +149,7 @@ def resume(
     """
     folder, n_points = Path(run_dir), N_POINTS if check else 0
     with Journal.open(folder) as journal, JournalReader(folder) as reader:
-        kept = reader.configuration()
+        kept = configuration_of(reader)
         before = Settings.from_json(kept["settings"])
         require(
             seed in (None, before.seed), f"The run was made with seed {before.seed}, not {seed}."
@@ -198,7 +199,7 @@ def check(
     require(points >= 1, f"points must be at least 1, not {points}. Use some hundreds.")
     folder = Path(run.run_dir if isinstance(run, Result) else run)
     with Journal.open(folder) as journal, JournalReader(folder) as reader:
-        kept = reader.configuration()
+        kept = configuration_of(reader)
         with History(folder) as history:
             history.read()
         require(

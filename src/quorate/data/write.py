@@ -182,7 +182,11 @@ def _checked(name: str, values: object, n_rows: int) -> NDArray[Any]:
             f"Column `{name}` holds {array.item(0)!r}. Encode such values as numbers, use a "
             "formula, or leave the column out by `columns`."
         )
-    portable = array.dtype.kind in "biufc" and array.dtype.char not in "gG"
+    require(
+        array.dtype.kind != "c",
+        f"Column `{name}` holds complex numbers. Give real and imaginary parts as two columns.",
+    )
+    portable = array.dtype.kind in "biuf" and array.dtype.char != "g"
     require(
         portable,
         f"Column `{name}` has type {array.dtype}. Convert it to float64 or whole numbers first.",

@@ -179,10 +179,9 @@ _CLASSES: dict[str, type[Event]] = {
 }  # fmt: skip
 
 
-_NUMBERS = (
-    "worker", "attempt", "chain", "first_draw", "n_draws",
-    "lane", "question", "n_points", "n_floats",
-)  # fmt: skip
+_TYPES: dict[object, type | tuple[type, ...]] = {
+    float: (int, float), int: int, bool: bool, str: str,
+}  # fmt: skip
 
 
 def event_fields(event: Event) -> dict[str, Any]:
@@ -196,15 +195,18 @@ def is_event(kind: object) -> bool:
 
 
 def event_of(kind: str, found: Mapping[str, Any]) -> Event:
-    """The event with these fields; ValueError, TypeError or KeyError if it is none."""
+    """The event with these fields.
+
+    ValueError, TypeError, KeyError or OverflowError if it is none.
+    """
     values = dict(found)
     if "shards" in values:
         values["shards"] = tuple(map(_whole, values["shards"]))
     if "what" in values:
         values["what"] = Happening(values["what"])
-    for name in _NUMBERS:
-        if name in values:
-            _whole(values[name])
+    for expected in fields(_CLASSES[kind]):
+        if not isinstance(values.get(expected.name), _TYPES.get(expected.type, object)):
+            raise TypeError(f"{expected.name} is {values.get(expected.name)!r}")
     values["time"] = float(values["time"])
     return _CLASSES[kind](**values)
 

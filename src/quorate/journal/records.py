@@ -174,13 +174,13 @@ def read_record(table: str, row: Row) -> tuple[Record | None, dict[str, int]]:
             fields["shards"], state = tuple(fields["shards"]), fields.pop("state")
             extras = dict(zip(names, arrays[1:], strict=True))
             record = BlockRecord(**fields, payload=arrays[0], extras=extras)
-            require_whole_numbers(*record.shards, record.worker, record.chain, record.next_draw)
+            require_whole_numbers(*record.shards, *record[1:3], record.chain, record.next_draw)
             return record, dict(state)
         if kind == "pass":
             require_whole_numbers(fields["lane"], fields["number"])
             return PassRecord(**fields, arrays=dict(zip(names, arrays, strict=True))), {}
         return (None if kind == "dropped" else event_of(kind, fields)), {}
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         raise DamagedRowError("it is not written as a record is") from error
 
 

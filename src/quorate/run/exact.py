@@ -12,6 +12,7 @@ from quorate.protocol.messages import Command, Evaluate, Keep, Stop, Survey, Sur
 from quorate.protocol.passes import SURVEYS, Answered, PassCoordinator
 from quorate.protocol.sums import Sums
 from quorate.results.result import Result
+from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PHASES
 from quorate.run.progress import Progress
 from quorate.run.run import Run
@@ -43,18 +44,21 @@ class ExactRun(Run):
     def replay(self, reader: JournalReader) -> None:
         first = Settings.from_json(reader.configuration()["settings"])
         self._begin_with(self._make_scheme(first))
-        for record in reader.records():
-            self.seconds = max(self.seconds, record.time)
-            if isinstance(record, PassRecord):
-                n_global = self.scheme.replay(Answered(*record[1:]))
-                self.timeline.released(record.time, n_global)
-            elif isinstance(record, Resumed):
-                self.scheme.extend(int(record.settings["draws"]))
-            elif isinstance(record, PartAnswered):
-                self._count(record)
+        fitting = Fitting(self.folder, self.scheme, self.model.dim, is_exact=True)
+        fitting.take(reader.records(), self._replay)
         self.scheme.extend(self.settings.draws)
         self._coordinator.n_global = self._n_earlier = self.view.n_draws
         self.stopping.began_at(self.seconds)
+
+    def _replay(self, record: Record) -> None:
+        self.seconds = max(self.seconds, record.time)
+        if isinstance(record, PassRecord):
+            n_global = self.scheme.replay(Answered(*record[1:]))
+            self.timeline.released(record.time, n_global)
+        elif isinstance(record, Resumed):
+            self.scheme.extend(int(record.settings["draws"]))
+        elif isinstance(record, PartAnswered):
+            self._count(record)
 
     def _count(self, part: PartAnswered) -> None:
         self.timeline.block_times.append(part.time)

@@ -27,6 +27,7 @@ from quorate.journal import (
     PartAnswered,
     PassRecord,
     PriorRestored,
+    Record,
     Resumed,
     RunEvent,
     Started,
@@ -36,6 +37,8 @@ from quorate.journal import (
 from quorate.protocol.passes import SURVEYS
 from quorate.protocol.scheme import Scheme
 from quorate.run.blocks import Blocks
+from quorate.run.configuration import configuration_of, settings_of
+from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PassLog
 from quorate.run.settings import Settings
 from quorate.run.view import View
@@ -89,10 +92,12 @@ class History:
     def __init__(self, folder: Path) -> None:
         self._reader = JournalReader(folder)
         try:
-            self.configuration = self._reader.configuration()
-            self.settings = Settings.from_json(self.configuration.get("settings"))
+            self.configuration = configuration_of(self._reader)
+            self.settings = self._settings(self.configuration["settings"])
             self.dim = int(self.configuration["dim"])
             self.scheme, self.passes = self._make_scheme()
+            is_exact = self.passes is not None
+            self._fitting = Fitting(folder, self.scheme, self.dim, is_exact=is_exact)
         except BaseException:
             self._reader.close()
             raise
@@ -112,6 +117,9 @@ class History:
     def __exit__(self, *_: object) -> None:
         self._reader.close()
 
+    def _settings(self, kept: object) -> Settings:
+        return settings_of(kept, len(self.configuration["shards"]))
+
     def _make_scheme(self) -> tuple[Scheme, PassLog | None]:
         """The scheme, and the passes over the posterior if the run is exact."""
         if self.settings.chosen_method == "merge":
@@ -124,14 +132,8 @@ class History:
     def read(self) -> None:
         """Take in what is new."""
         for record in self._reader.records():
-            if isinstance(record, BlockRecord):
-                self._take_block(record)
-            elif isinstance(record, PassRecord):
-                assert self.passes is not None
-                self.passes.take(record)
-                self._count_draws()
-            else:
-                self._take_event(record)
+            with self._fitting.taking(record):
+                self._take(record)
             if not isinstance(record, Checked | PriorRestored):  # they come after the draws
                 self.seconds = max(self.seconds, record.time)
 
@@ -237,6 +239,16 @@ class History:
 
     # ------------------------------------------------------------ reading
 
+    def _take(self, record: Record) -> None:
+        if isinstance(record, BlockRecord):
+            self._take_block(record)
+        elif isinstance(record, PassRecord):
+            assert self.passes is not None
+            self.passes.take(record)
+            self._count_draws()
+        else:
+            self._take_event(record)
+
     def _take_block(self, record: BlockRecord) -> None:
         self.scheme.receive(record.block())
         payload, worker = record.payload, record.worker
@@ -297,7 +309,7 @@ class History:
         elif isinstance(event, Resumed):
             self._gone.clear()
             self._take_back(None)
-            self.settings = Settings.from_json(event.settings)
+            self.settings = self._settings(event.settings)
             if self.passes is not None:
                 self.passes.extend(self.settings.draws)
             self._leave_out(())

@@ -38,6 +38,7 @@ from quorate.protocol.supervisor import Supervisor
 from quorate.protocol.timeline import Timeline
 from quorate.results.result import Result
 from quorate.run.check import evaluate, shard_chains
+from quorate.run.fitting import Fitting
 from quorate.run.prior_of_lost_shards import restore_prior
 from quorate.run.progress import Listener, Progress, WorkerProgress
 from quorate.run.settings import Settings
@@ -123,17 +124,19 @@ class Run:
 
     def replay(self, reader: JournalReader) -> None:
         """Take in everything that earlier sittings have journaled."""
-        for record in reader.records():
-            self.seconds = max(self.seconds, record.time)
-            if isinstance(record, BlockRecord):
-                for command in self._supervisor.replay(record.block()):
-                    self._note(record.time, command)
+        Fitting(self.folder, self.scheme, self.model.dim).take(reader.records(), self._replay)
         for key, state in reader.states():
             if state is not None:
                 self._supervisor.states[key] = state
         self._coordinator.take_all_back()
         self._n_earlier = self.view.n_draws
         self.stopping.began_at(self.seconds)
+
+    def _replay(self, record: Record) -> None:
+        self.seconds = max(self.seconds, record.time)
+        if isinstance(record, BlockRecord):
+            for command in self._supervisor.replay(record.block()):
+                self._note(record.time, command)
 
     def steps(self, listen: Listener) -> Iterator[int]:
         """Run to the end; yields the number of global draws, a few times a second."""

@@ -1,0 +1,70 @@
+"""What a journal tells of its run, checked before it is believed.
+
+Reading executes nothing, but a journal may come from a stranger: numbers in it must not make a
+reader allocate what the file itself does not hold.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from quorate.errors import BadInputError
+from quorate.journal import JournalReader
+from quorate.run.settings import Settings
+
+MOST_WORKERS = 10_000
+_LARGEST = 1e300
+
+
+def configuration_of(reader: JournalReader) -> dict[str, Any]:
+    """The configuration of a run; `BadInputError` if its parts do not fit each other."""
+    kept = reader.configuration()
+    names, shards = kept.get("names") or [], kept.get("shards") or []
+    settings, start = kept.get("settings"), kept.get("start")
+    _require(_strings(names), f"names are {names!r}")
+    _require(kept.get("dim") == len(names) > 0, f"dim is {kept.get('dim')!r}")
+    _require(_strings(shards), "shards have no fingerprints")
+    _require(isinstance(settings, dict), "it has no settings")
+    fits = isinstance(start, list) and len(start) == len(names) and all(map(_number, start))
+    made = settings_of(settings, len(shards))
+    _require(fits or (start is None and made.method == "merge"), "the start is no point")
+    for part in ("rows", "versions"):
+        kind = list if part == "rows" else dict
+        _require(isinstance(kept.get(part, kind()), kind), f"{part} are {kept.get(part)!r}")
+    _require(all(map(_number, kept.get("rows", []))), "rows are not counted")
+    return kept
+
+
+def settings_of(kept: Any, n_shards: int) -> Settings:
+    """The settings in a journal of a run with so many shards."""
+    _require(isinstance(kept, Mapping), f"settings are {kept!r}")
+    workers = kept.get("workers")
+    _require(
+        isinstance(workers, int) and workers == n_shards,
+        f"there are {workers!r} workers and {n_shards} shards",
+    )
+    _require(n_shards <= MOST_WORKERS, f"there are more than {MOST_WORKERS:,} workers")
+    try:
+        return Settings.from_json(kept)
+    except (ArithmeticError, AttributeError, LookupError) as error:
+        raise _not_a_run(f"settings are {kept!r}") from error
+
+
+def _strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < _LARGEST
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise _not_a_run(what)
+
+
+def _not_a_run(what: str) -> BadInputError:
+    short = what if len(what) <= 100 else f"{what[:100]}…"
+    return BadInputError(
+        f"The journal does not describe a run: {short}. Read it with the quorate that wrote it, or "
+        "a later one."
+    )
