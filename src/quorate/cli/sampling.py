@@ -208,6 +208,11 @@ def _told() -> Iterator[Callable[[Result], None]]:
     except LostShardError as error:
         err.print(f"Error: {error}", soft_wrap=True)
         _tell(error.result)
+    except KeyboardInterrupt as interrupt:
+        if not interrupt.args:
+            raise
+        err.print(str(interrupt), soft_wrap=True)
+        raise SystemExit(_FAILED) from None
 
 
 def _tell(result: Result) -> None:

@@ -234,6 +234,13 @@ class Result:
         else:
             (folder / VERDICT).write_text(json.dumps(self.verdict.as_json(), indent=2))
 
+    def judged(self, verdict: Verdict | None) -> "Result":
+        """The same draws with a verdict. What was computed of them is not computed again."""
+        found = replace(self, verdict=verdict)
+        computed = ("variables", "_summary")
+        vars(found).update({k: v for k, v in vars(self).items() if k in computed})
+        return found
+
     def corrected(self) -> "Result":
         """Draws of the posterior itself: points of the check, resampled by importance weights.
 
