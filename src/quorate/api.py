@@ -28,7 +28,7 @@ from quorate.run import kept_model
 from quorate.run.configuration import configuration_of
 from quorate.run.exact import ExactRun
 from quorate.run.history import History
-from quorate.run.progress import Listener, LiveTable, Progress, plain_lines
+from quorate.run.progress import Listener, LiveTable, plain_lines, silence
 from quorate.run.run import N_POINTS, Run
 from quorate.run.settings import OnLostShard, Settings
 from quorate.run.stopping import Stopping, Until
@@ -106,7 +106,7 @@ def stream(model: Model, data: object, settings: Settings) -> Iterator[Result]:
     """
     with _new_run(model, data, settings) as run:
         n_shown, next_look = 0, 0.0
-        for n_draws in run.steps(settings.progress if callable(settings.progress) else _silence):
+        for n_draws in run.steps(settings.progress if callable(settings.progress) else silence):
             if n_draws > n_shown and run.seconds >= next_look:
                 n_shown, next_look = n_draws, run.seconds + settings.every
                 yield run.result(_RUNNING)
@@ -256,7 +256,7 @@ def _finish(run: Run, progress: bool | Listener) -> Result:
     with _watched(progress) as listen:
         for _ in run.steps(listen):
             pass
-    return run.final_result()
+        return run.final_result()
 
 
 @contextmanager
@@ -264,16 +264,12 @@ def _watched(progress: bool | Listener) -> Iterator[Listener]:
     if callable(progress):
         yield progress
     elif not progress:
-        yield _silence
+        yield silence
     elif sys.stderr.isatty():
         with LiveTable() as listen:
             yield listen
     else:
         yield plain_lines()
-
-
-def _silence(progress: Progress) -> None:
-    """Show nothing."""
 
 
 def _configuration(

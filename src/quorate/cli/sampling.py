@@ -216,6 +216,11 @@ def _told() -> Iterator[Callable[[Result], None]]:
         err.print(f"Error: {error}", soft_wrap=True, markup=False)
         _tell_elsewhere(error.result)
         raise SystemExit(_FAILED) from None
+    except KeyboardInterrupt as interrupt:
+        if not interrupt.args:
+            raise
+        err.print(str(interrupt), soft_wrap=True)
+        raise SystemExit(_FAILED) from None
 
 
 def _tell_elsewhere(result: Result) -> None:

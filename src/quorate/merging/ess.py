@@ -7,11 +7,11 @@ shards: treating them as a chain would overstate their ESS by far. Where
 `quorate.merging.centres` shifts the draws, errors of means are smaller than this ESS implies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from quorate._types import Array, IntArray
+from quorate._types import Array, BoolArray, IntArray
 from quorate.numerics.ess import bulk_ess, mean_ess, split_rhat
 
 _FEWEST_OF_A_SHARD = 4  # draws of a shard from which an ESS can be computed
@@ -66,7 +66,7 @@ def merged_ess(weights: Array, shard_draws: Sequence[Array]) -> Array:
         All draws of each shard, (n_s, d) with n_s of at least 4, one chain after the other
         (`quorate.protocol.ledger.Ledger.chains`).
     """
-    return _ess(_parts(weights, shard_draws))
+    return _judged(_parts(weights, shard_draws), with_r_hat=False)[0]
 
 
 def ess_and_rhat(
@@ -88,20 +88,25 @@ def ess_and_rhat(
     weights, shard_draws
         As for `merged_ess`.
     """
-    parts = _parts(weights, shard_draws)
-    coordinate_ess, coordinate_r_hat = _ess(parts), _worst_r_hat(parts)
+    coordinate_ess, coordinate_r_hat = _judged(_parts(weights, shard_draws))
+    which = _coordinates(values, draws)
+    ess, r_hat = coordinate_ess[which], coordinate_r_hat[which]
+    other = np.flatnonzero(which < 0)
+    if len(other):
+        lines, is_line = _lines(values[:, other], draws)
+        with np.errstate(invalid="ignore"):  # lines of length 0 have no ESS
+            found = _judged(part @ lines for part in _parts(weights, shard_draws))
+        ess[other] = np.where(is_line, found[0], coordinate_ess.min())
+        r_hat[other] = np.where(is_line, found[1], coordinate_r_hat.max())
+    return ess, r_hat
+
+
+def _lines(values: Array, draws: Array) -> tuple[Array, BoolArray]:
+    """Least-squares lines of functions of the draws, (d, m), and whether they explain enough."""
     centred, wanted = draws - draws.mean(axis=0), values - values.mean(axis=0)
     lines, *_ = np.linalg.lstsq(centred, wanted, rcond=None)
     is_line = np.var(wanted - centred @ lines, axis=0) < _UNEXPLAINED * np.var(wanted, axis=0)
-    along = [part @ lines for part in parts]
-    with np.errstate(invalid="ignore"):  # lines of length 0 have no ESS
-        ess = np.where(is_line, _ess(along), coordinate_ess.min())
-    r_hat = np.where(is_line, _worst_r_hat(along), coordinate_r_hat.max())
-    which = _coordinates(values, draws)
-    return (
-        np.where(which < 0, ess, coordinate_ess[which]),
-        np.where(which < 0, r_hat, coordinate_r_hat[which]),
-    )
+    return lines, is_line
 
 
 def _coordinates(values: Array, draws: Array) -> IntArray:
@@ -126,18 +131,21 @@ def _have_one_sign(rises: Array) -> Array:
     return np.asarray((rises >= 0).all(axis=0) | (rises <= 0).all(axis=0))
 
 
-def _parts(weights: Array, shard_draws: Sequence[Array]) -> list[Array]:
-    """W_s θ_s for all draws of each shard, (n_s, d) each."""
-    return [draws @ weight.T for weight, draws in zip(weights, shard_draws, strict=True)]
+def _parts(weights: Array, shard_draws: Sequence[Array]) -> Iterator[Array]:
+    """W_s θ_s for all draws of each shard, (n_s, d) each, one shard after the other."""
+    return (draws @ weight.T for weight, draws in zip(weights, shard_draws, strict=True))
 
 
-def _ess(parts: Sequence[Array]) -> Array:
-    """ESS of the mean of sums over shards, from the terms (n_s, m) of each shard: shape (m,)."""
-    variances = np.array([part.var(axis=0, ddof=1) for part in parts])
-    ess = np.array([mean_ess(part[None]) for part in parts])
-    return np.asarray(variances.sum(axis=0) / (variances / ess).sum(axis=0))
+def _judged(parts: Iterable[Array], *, with_r_hat: bool = True) -> tuple[Array, Array]:
+    """ESS of the mean of sums over shards, and the largest R-hat of any shard: shapes (m,).
 
-
-def _worst_r_hat(parts: Sequence[Array]) -> Array:
-    """Largest R-hat of the terms (n_s, m) of any shard, shape (m,)."""
-    return np.asarray(np.max([split_rhat(part[None]) for part in parts], axis=0))
+    `parts` are the terms (n_s, m) of each shard.
+    """
+    variances, ess, r_hats = [], [], []
+    for part in parts:
+        variances.append(part.var(axis=0, ddof=1))
+        ess.append(mean_ess(part[None]))
+        r_hats.append(split_rhat(part[None]) if with_r_hat else np.zeros(part.shape[1]))
+    shares = np.array(variances)
+    total = shares.sum(axis=0) / (shares / np.array(ess)).sum(axis=0)
+    return np.asarray(total), np.asarray(np.max(r_hats, axis=0))

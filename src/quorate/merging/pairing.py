@@ -29,6 +29,15 @@ def n_paired(counts: IntArray) -> IntArray:
     return np.asarray(REPEATS * counts.max(axis=-1))
 
 
+def order_of(shard: int, count: int, n_global: int, streams: Streams) -> IntArray:
+    """`every_draw` of one shard with `count` draws, for the first `n_global` global draws."""
+    places = np.arange(n_global + count)  # the last order may be cut short
+    n_rows = -(-len(places) // _PER_ROW)
+    uniforms = streams.uniforms(Purpose.PAIRING, [(shard, 0)], 0, n_rows, _PER_ROW)
+    order = np.argsort(places // count + uniforms.reshape(-1)[: len(places)])[:n_global]
+    return np.asarray(order % count)
+
+
 def every_draw(counts: IntArray, streams: Streams) -> IntArray:
     """Balanced pairing of unequal numbers of draws.
 

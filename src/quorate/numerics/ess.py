@@ -4,28 +4,35 @@ After Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), "Rank-normalization
 localization". `draws` always has shape (chains, n, ...), and results have shape (...).
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtri
 
 from quorate._types import Array
 
+_AT_ONCE = 2**18  # numbers whose statistics are computed together
 _GROUPS = 8  # of chains, for nested R-hat
 SHORTEST = 4  # draws of a chain from which R-hat and ESS can be computed
 
 
 def bulk_ess(draws: Array) -> Array:
     """Bulk ESS: number of independent draws that say as much about means of ranks."""
-    return _ess(_rank_normalised(_halves(draws)))
+    return _by_function(lambda some: _ess(_rank_normalised(_halves(some))), draws)
 
 
 def mean_ess(draws: Array) -> Array:
     """ESS of the mean: number of independent draws whose mean has the same error."""
-    return _ess(_halves(draws))
+    return _by_function(lambda some: _ess(_halves(some)), draws)
 
 
 def split_rhat(draws: Array) -> Array:
     """Split R-hat: how much halves of chains differ in location or spread; 1 if they do not."""
+    return _by_function(_split_rhat, draws)
+
+
+def _split_rhat(draws: Array) -> Array:
     halves = _halves(draws)
     folded = np.abs(halves - np.median(halves, axis=(0, 1)))
     return np.maximum(_rhat(_rank_normalised(halves)), _rhat(_rank_normalised(folded)))
@@ -67,6 +74,18 @@ def nested_rhat(draws: Array, errors: float = 0.0) -> Array:
     total = later.reshape(-1, *draws.shape[2:]).var(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.sqrt(1 + np.maximum(excess, 0.0) / np.maximum(total - between, 0.0)))
+
+
+def _by_function(statistic: Callable[[Array], Array], draws: Array) -> Array:
+    """A statistic of draws (chains, n, ...), of one function after the other if they are many.
+
+    So it takes a few times the memory of one function, and a signal is heard soon.
+    """
+    if draws.size <= _AT_ONCE or draws.ndim < 3:
+        return statistic(draws)
+    columns = draws.reshape(*draws.shape[:2], -1)
+    found = [statistic(np.ascontiguousarray(columns[..., i])) for i in range(columns.shape[2])]
+    return np.array(found, dtype=np.float64).reshape(draws.shape[2:])
 
 
 def _halves(draws: Array) -> Array:

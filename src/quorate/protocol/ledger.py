@@ -13,21 +13,23 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate._types import Array, IntArray
+from quorate._types import Array
 from quorate.errors import require
 from quorate.merging.centres import shift_of
 from quorate.merging.consensus import consensus_weights, merge
 from quorate.merging.fit import Fit, fits_among
-from quorate.merging.pairing import check_pairing, every_draw, n_paired
+from quorate.merging.pairing import REPEATS, check_pairing, every_draw, order_of
 from quorate.merging.weights import shrunk_covariances
-from quorate.numerics.linalg import add_ridge, check_ridge, spd_inverse
-from quorate.numerics.moments import Moments, running_covariances
+from quorate.numerics.linalg import check_ridge
+from quorate.numerics.moments import Moments
 from quorate.numerics.streams import Streams
+from quorate.protocol.looks import consensus_looks, draws_seen
 from quorate.protocol.messages import Arrays
 from quorate.protocol.scheme import DrawCounts, Looks
 
 WEIGHTS = ("draws", "shrunk")
-_MATRICES_AT_ONCE = 2048  # covariances of shards at several moments, to stay in cache
+_AT_ONCE = 2**24  # numbers that are merged in one go
+_ROWS = 2**14  # global draws that are merged together if there are more
 
 
 # How the paper merges: draws paired in order of arrival, weights from draws alone.
@@ -180,15 +182,26 @@ class Ledger:
 
         Of a cell that has sent none: an empty array that fits anywhere.
         """
-        payloads = self._payloads[cell]
-        return np.concatenate(payloads) if payloads else np.empty((0, 1, 1))
+        payloads = self._joined(cell)
+        return _concatenated(payloads) if payloads else np.empty((0, 1, 1))
+
+    def _joined(self, cell: int) -> list[Array]:
+        """Payloads of a cell; those of a single chain are made one array, which takes their place.
+
+        A run of many draws then holds them once.
+        """
+        if len(set(self._chains[cell])) == 1:
+            self._payloads[cell] = [_concatenated(self._payloads[cell])]
+            self._chains[cell] = self._chains[cell][:1]
+        return self._payloads[cell]
 
     def chains(self, cell: int) -> list[Array]:
         """The batches of a cell, those of each chain on their own and in order."""
         by_chain: dict[int, list[Array]] = {}
-        for chain, payload in zip(self._chains[cell], self._payloads[cell], strict=True):
+        payloads = self._joined(cell)
+        for chain, payload in zip(self._chains[cell], payloads, strict=True):
             by_chain.setdefault(chain, []).append(payload)
-        return [np.concatenate(by_chain[chain]) for chain in sorted(by_chain)]
+        return [_concatenated(by_chain[chain]) for chain in sorted(by_chain)]
 
     def shard_draws(self) -> list[Array]:
         """All draws of each shard that is included, one chain after the other: (n, d), or empty."""
@@ -196,7 +209,7 @@ class Ledger:
         for cell in self.included:
             n_shards = len(self.cells[cell])
             chains = self.chains(cell) or [np.empty((0, n_shards, 0))]
-            listed += list(np.swapaxes(np.concatenate(chains), 0, 1))
+            listed += list(np.swapaxes(_concatenated(chains), 0, 1))
         return listed
 
     def weights(self) -> Array:
@@ -227,10 +240,40 @@ class Ledger:
             draws = batches = [batch[: self.n_complete] for batch in batches]
         weights = self.weights()
         merged = merge(weights, np.concatenate(draws, axis=1))
-        if self.merging.weights == "shrunk" and len(weights) > 1:  # draws of one shard are right
-            known = zip(_by_shard(batches), self._fits_included(), strict=True)
-            merged += merge(weights, np.stack([shift_of(*of) for of in known])[None])
+        if self._has_shift(weights):
+            merged += self._shift(weights, batches)
         return merged
+
+    def first_draws(self, n: int) -> Array:
+        """The first n of `global_draws`; many of them are merged in little memory."""
+        n_numbers = REPEATS * n * sum(map(len, self.cells)) * self._dim
+        if not self.n_complete or n_numbers <= _AT_ONCE:
+            return self.global_draws()[:n]
+        batches = [self.batches(cell) for cell in self.included]
+        if self.merging.every_draw:
+            streams = Streams(self.merging.seed)
+            orders = [order_of(i, len(of), n, streams) for i, of in enumerate(batches)]
+        else:
+            orders = [np.arange(n)] * len(batches)
+            batches = [batch[: self.n_complete] for batch in batches]
+        weights = self.weights()
+        merged = np.empty((n, self._dim))
+        for first in range(0, n, _ROWS):
+            some = slice(first, first + _ROWS)
+            picked = [of[order[some]] for of, order in zip(batches, orders, strict=True)]
+            merged[some] = merge(weights, np.concatenate(picked, axis=1))
+        if self._has_shift(weights):
+            merged += self._shift(weights, batches)
+        return merged
+
+    def _has_shift(self, weights: Array) -> bool:
+        """Whether merged draws are centred anew; draws of one shard are right."""
+        return self.merging.weights == "shrunk" and len(weights) > 1
+
+    def _shift(self, weights: Array, batches: Sequence[Array]) -> Array:
+        """What centring adds to every merged draw, (1, d)."""
+        known = zip(_by_shard(batches), self._fits_included(), strict=True)
+        return merge(weights, np.stack([shift_of(*of) for of in known])[None])
 
     def looks(self, blocks: NDArray[np.bool_]) -> Looks | None:
         """Global draws at several moments; see `quorate.protocol.scheme.Received`.
@@ -266,61 +309,9 @@ class Ledger:
         return DrawCounts(received, self.n_complete * sum(sizes[cell] for cell in self.included))
 
 
-def draws_seen(
-    blocks: NDArray[np.bool_], senders: Sequence[int], sizes: Sequence[int], n_senders: int
-) -> IntArray:
-    """How many draws of each sender count at each moment, shape (n_moments, n_senders).
-
-    Block i, of `sizes[i]` draws, is from `senders[i]`. Of the blocks of one sender the first ones
-    count: `blocks` is as in `quorate.protocol.scheme.Received.looks`.
-    """
-    sent_by = np.asarray(senders, dtype=np.int64)
-    order = np.argsort(sent_by, kind="stable")
-    n_blocks = np.bincount(sent_by, minlength=n_senders)
-    starts = np.cumsum(n_blocks) - n_blocks
-    sorted_blocks = np.zeros((len(blocks), len(order) + 1), dtype=bool)  # one that never counts
-    sorted_blocks[:, :-1] = blocks[:, order]
-    counts = np.add.reduceat(sorted_blocks, starts, axis=1, dtype=np.int64)
-    n_seen = np.where(n_blocks, counts, 0)  # of no blocks `reduceat` makes the next one
-    totals = np.zeros(len(order) + 1, dtype=np.int64)
-    np.cumsum(np.asarray(sizes)[order], out=totals[1:])
-    return np.asarray(totals[starts + n_seen] - totals[starts])
-
-
-def consensus_looks(
-    draws: Array, n_batches: IntArray, sizes: Sequence[int], merging: Merging
-) -> Looks:
-    """Global draws of eqs (8) and (10) at several moments of a run, all at once.
-
-    Parameters
-    ----------
-    draws
-        In order of arrival, shape (n, n_shards, d).
-    n_batches
-        How many batches of each cell have arrived by each moment, shape (n_moments, n_cells).
-    sizes
-        Number of shards of each cell.
-    """
-    covs, _ = running_covariances(np.swapaxes(draws, 0, 1))
-    shards, n_known = np.arange(draws.shape[1]), np.repeat(n_batches, sizes, axis=1)
-    n_complete = n_batches.min(axis=1)
-    counts = np.where(n_complete, n_paired(n_batches), 0) if merging.every_draw else n_complete
-    seen = np.zeros((len(counts), int(counts.max(initial=0)), draws.shape[-1]))
-    begun = np.flatnonzero(counts)
-    at_once = max(1, _MATRICES_AT_ONCE // draws.shape[1])
-    for first in range(0, len(begun), at_once):
-        some = begun[first : first + at_once]
-        precisions = spd_inverse(add_ridge(covs[shards, n_known[some] - 1], merging.cov_ridge))
-        posterior_covs = spd_inverse(precisions.sum(axis=1))
-        if merging.every_draw:
-            which = every_draw(n_batches[some], Streams(merging.seed))
-            paired = draws[np.swapaxes(np.repeat(which, sizes, axis=1), 1, 2), shards]
-        else:
-            paired = draws[: counts[some].max()]
-        merged = merge(precisions, paired) @ posterior_covs
-        merged[np.arange(merged.shape[1]) >= counts[some, None]] = 0.0
-        seen[some, : merged.shape[1]] = merged
-    return Looks(seen, counts)
+def _concatenated(arrays: Sequence[Array]) -> Array:
+    """`np.concatenate`, without a copy of a single array."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _by_shard(batches: Sequence[Array]) -> list[Moments]:

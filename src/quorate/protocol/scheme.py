@@ -7,7 +7,7 @@ A scheme has two halves. `SchemeOptions` is what a user writes, such as `Coded(r
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +137,14 @@ class Received(Protocol):
 
     def add_factor(self, draws: Array, fit: Fit | None) -> None:
         """Add one more factor of the posterior, of which all draws are known: shape (n, d)."""
+
+
+@runtime_checkable
+class FirstDraws(Protocol):
+    """What `Received` may offer besides: the first global draws, in less memory than all."""
+
+    def first_draws(self, n: int) -> Array:
+        """The first n of `Received.global_draws`."""
 
 
 class Schedule(Protocol):

@@ -215,6 +215,13 @@ class Result:
             texts[saved.VERDICT] = json.dumps(self.verdict.as_json(), indent=2)
         saved.save(Path(self.run_dir), self.variables, texts)
 
+    def judged(self, verdict: Verdict | None) -> "Result":
+        """The same draws with a verdict. What was computed of them is not computed again."""
+        found = replace(self, verdict=verdict)
+        computed = ("variables", "_summary")
+        vars(found).update({k: v for k, v in vars(self).items() if k in computed})
+        return found
+
     def corrected(self) -> "Result":
         """Draws of the posterior itself: points of the check, resampled by importance weights.
 

@@ -98,7 +98,7 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
                     divergences[shard] = divergences.get(shard, 0) + int(found[_DIVERGENCES])
     return [
         ShardChains(
-            [np.concatenate(blocks) for blocks in chains[shard].values()],
+            [np.concatenate(chains[shard].pop(key)) for key in list(chains[shard])],
             fits.get(shard),
             divergences.get(shard),
             faults[shard],

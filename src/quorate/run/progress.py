@@ -4,13 +4,23 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, TextIO
 
 from quorate.protocol.messages import Note
 
 _LINES_EVERY, _TABLE_EVERY = 5.0, 0.25  # seconds
 _FIRST_LINES = 3  # notes of a worker's traceback that a line has room for
+
+
+class Stage(StrEnum):
+    """What is done after the last draw."""
+
+    MERGING = "merging"
+    SUMMARISING = "summarising"
+    SAVING = "saving"
+    CHECKING = "checking"
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class Progress:
         What happened to workers, and when.
     phase, passes
         What an exact run does, such as "fitting", and its passes so far; an empty string and 0 for
-        a merge.
+        a merge. After the last draw also "merging", "summarising", "saving" or "checking".
     """
 
     seconds: float
@@ -78,6 +88,23 @@ class Progress:
 Listener = Callable[[Progress], None]
 
 
+def silence(progress: Progress) -> None:
+    """Show nothing."""
+
+
+class Stages:
+    """Tells a listener what is done after the last draw; `last` is the progress until then."""
+
+    def __init__(self) -> None:
+        self.listen: Listener = silence
+        self.last: Progress | None = None
+
+    def tell(self, stage: Stage) -> None:
+        """Say what begins now."""
+        if self.last is not None:
+            self.listen(replace(self.last, phase=stage))
+
+
 class Every:
     """Passes progress on, at most once in so many seconds."""
 
@@ -88,7 +115,8 @@ class Every:
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now >= self._next or progress.draws >= progress.target:
+        is_over = progress.draws >= progress.target or isinstance(progress.phase, Stage)
+        if now >= self._next or is_over:
             self._next = now + self._seconds
             self._show(progress)
 
@@ -134,6 +162,8 @@ def json_lines(file: TextIO | None = None) -> Listener:
 def one_line(progress: Progress) -> str:
     """Draws so far and time left, in one line; of an exact run also what it does."""
     line = f"{progress.seconds:8.1f} s  "
+    if isinstance(progress.phase, Stage):
+        return f"{line}{progress.phase} {progress.draws:,} draws"
     if progress.phase:
         passes = "1 pass" if progress.passes == 1 else f"{progress.passes:,} passes"
         line += f"{progress.phase}, {passes}, "
@@ -174,7 +204,7 @@ class LiveTable:
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False)
-        sent = "points sent" if progress.phase else "draws sent"
+        sent = "points sent" if progress.passes else "draws sent"
         for column in ("worker", "shards", "status", "blocks", sent):
             table.add_column(column, justify="left" if column == "status" else "right")
         for number, worker in enumerate(progress.workers):

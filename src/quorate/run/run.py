@@ -25,13 +25,11 @@ from quorate.journal import (
     JournalReader,
     PriorRestored,
     Record,
-    TaskGiven,
-    WorkerEvent,
 )
 from quorate.models.protocol import Model
 from quorate.numerics.streams import Streams
 from quorate.protocol.coordinator import Coordinator
-from quorate.protocol.messages import Block, Command, Keep, Note, Start, Task
+from quorate.protocol.messages import Command, Keep, Start
 from quorate.protocol.scheme import Scheme
 from quorate.protocol.sums import AnyHolder, Sums
 from quorate.protocol.supervisor import Supervisor
@@ -40,7 +38,8 @@ from quorate.results.result import Result
 from quorate.run.check import evaluate, shard_chains
 from quorate.run.fitting import Fitting
 from quorate.run.prior_of_lost_shards import restore_prior
-from quorate.run.progress import Listener, Progress, WorkerProgress
+from quorate.run.progress import Listener, Progress, Stage, Stages, WorkerProgress
+from quorate.run.rows import row_of
 from quorate.run.settings import Settings
 from quorate.run.stopping import DISK_LOST, DONE, INTERRUPTED, WORKERS_LOST, Stopping
 from quorate.run.view import View
@@ -84,6 +83,8 @@ class Run:
         self.verdict: Verdict | None = None
         self._n_points = n_points
         self._ended: str | None = None  # why, once it has
+        self._saved: Result | None = None  # with all draws, before a check
+        self._stages = Stages()
         self.stopping = stopping
         self._begin_with(self._make_scheme(settings))
         self._journal = journal
@@ -140,6 +141,7 @@ class Run:
 
     def steps(self, listen: Listener) -> Iterator[int]:
         """Run to the end; yields the number of global draws, a few times a second."""
+        self._stages.listen = listen
         has_all = self.view.n_draws >= self.settings.draws
         self.timeline.finished = has_all
         if has_all and not self._n_points:
@@ -159,7 +161,8 @@ class Run:
                 next_look = self.seconds + min(_LOOK_EVERY, self.settings.every)
                 listen(self._progress(engine))
             yield self.view.n_draws
-        listen(self._progress(engine))
+        self._stages.last = self._progress(engine)
+        listen(self._stages.last)
         self._journal.append([Finished(self.seconds, self.why_stopped)])
 
     # ------------------------------------------------------------ the check
@@ -171,13 +174,13 @@ class Run:
             self._check(engine, np.inf if max_time is None else max_time)
         assert self.verdict is not None
         with with_draws(self.result, DONE):
-            self.result(DONE).save()
+            self._final()
         return self.verdict
 
     def _check(self, engine: Engine, seconds: float | None = None) -> None:
         """Check the merge. Whatever happens here, the draws are already saved."""
-        result = self.result(self.why_stopped)
-        result.save()
+        with self.stopping.at_once():
+            result = self._saved = self._merged()
         if result.stopped in (INTERRUPTED, WORKERS_LOST):
             self.verdict = not_checked(f"the run ended early: {result.stopped}")
             return
@@ -186,13 +189,25 @@ class Run:
         self.verdict = self._judged(engine, result, engine.now() + seconds)
         self._journal.append([Checked(engine.now(), self.verdict.verdict)])
 
+    def _merged(self) -> Result:
+        """The result of the draws so far, saved."""
+        self._stages.tell(Stage.MERGING)
+        result = self.result(self.why_stopped)
+        self._stages.tell(Stage.SUMMARISING)
+        result.summary_rows()
+        self._stages.tell(Stage.SAVING)
+        result.save()
+        return result
+
     def _judged(self, engine: Engine, result: Result, deadline: float) -> Verdict:
-        question = self._question(result)
+        self._stages.tell(Stage.CHECKING)
         try:
-            proposal = question.proposal()
+            with self.stopping.at_once():
+                question = self._question(result)
+                proposal = question.proposal()
+                points = proposal.points(Streams(self.settings.seed), self._n_points)
         except SingularCovarianceError:
             return not_checked(f"{result.n_draws} draws are too few for a check. Draw more")
-        points = proposal.points(Streams(self.settings.seed), self._n_points)
 
         def stop_asked(now: float) -> bool:
             return now > deadline or self.stopping.reason == INTERRUPTED
@@ -202,7 +217,8 @@ class Run:
         n_done, n_needed = len(values), min(_FEWEST_POINTS, len(points))
         if n_done < n_needed:
             return not_checked(f"{n_done} points were evaluated, {n_needed} are needed: {why}")
-        return question.answer(points, values)
+        with self.stopping.at_once():
+            return question.answer(points, values)
 
     def _question(self, result: Result) -> Question | ExactQuestion:
         shards = shard_chains(self.folder, self.scheme.allocation)
@@ -242,28 +258,7 @@ class Run:
         return [Excluded(now, excluded)]
 
     def _row(self, now: float, command: Command) -> Record | None:
-        if isinstance(command, Keep) and isinstance(command.answer, Block):
-            task, block = command.answer.task, command.answer
-            return BlockRecord(
-                now,
-                task.worker,
-                self._attempts[task.worker],
-                task.shards,
-                task.chain,
-                block.first_draw,
-                block.payload,
-                block.extras,
-                block.state,
-            )
-        if isinstance(command, Note):
-            worker, what, details = command
-            return WorkerEvent(now, worker, self._attempts[worker], what, details)
-        if isinstance(command, Task):
-            worker, shards, chain, first_draw, n_draws, start = command
-            attempt = self._attempts[worker]
-            told = start is not None
-            return TaskGiven(now, worker, attempt, shards, chain, first_draw, n_draws, told)
-        return None
+        return row_of(now, command, self._attempts)
 
     def _note(self, now: float, command: Command) -> None:
         self.timeline.take(now, command)
@@ -326,14 +321,24 @@ class Run:
         """The final result, or an error if failing code or a lost shard ended the run."""
         with with_draws(self.result, self.why_stopped):
             self._restore_prior()
-            result = self.result(self.why_stopped)
-            result.save()
+            with self.stopping.at_once():
+                result = self._final()
         failure = self._supervisor.failure
         if result.stopped != WORKERS_LOST:
             return result
         if failure is not None:
             raise WorkerFailedError(*failure, str(self.folder))
         raise LostShardError(self._lost_shards(), result)
+
+    def _final(self) -> Result:
+        """The result with its verdict, saved; merged again only if draws have come since."""
+        saved = self._saved
+        if saved is None or self.scheme.received.excluded:
+            return self._merged()
+        self._stages.tell(Stage.SAVING)
+        result = saved.judged(self.verdict)
+        result.save()
+        return result
 
     def _restore_prior(self) -> None:
         """Put back the share of the prior of shards that were left out, as one more factor."""

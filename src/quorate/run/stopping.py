@@ -46,6 +46,7 @@ class Stopping:
         self._target_ess = until.ess
         self._next_look = _LEAST_WAIT
         self.reason: str | None = None
+        self._at_once = False
 
     def began_at(self, seconds: float) -> None:
         """Start counting after `seconds`, which earlier sittings took."""
@@ -78,7 +79,24 @@ class Stopping:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """While there is nothing left to draw: let the first signal raise `KeyboardInterrupt`.
+
+        All draws are in the journal then, and the run can be resumed.
+        """
+        before, self._at_once = self._at_once, True
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                "Interrupted after the last draw. All draws are in the journal: resume the run to "
+                "get its result."
+            ) from None
+        finally:
+            self._at_once = before
+
     def _hear(self, number: int, frame: object) -> None:
-        if self.reason == INTERRUPTED:
+        if self.reason == INTERRUPTED or self._at_once:
             raise KeyboardInterrupt
         self.reason = INTERRUPTED

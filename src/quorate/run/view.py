@@ -11,7 +11,7 @@ import numpy as np
 from quorate._types import Array
 from quorate.merging.ess import effective_draws, fewest_draws
 from quorate.numerics.ess import ess_of_chains
-from quorate.protocol.scheme import Scheme
+from quorate.protocol.scheme import FirstDraws, Scheme
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,9 @@ class View:
         """
         received = self.scheme.received
         n_draws = min(received.n_offered, self.n_asked)
-        return received.global_draws()[:n_draws].reshape(-1, self.dim)
+        first = received.first_draws(n_draws) if isinstance(received, FirstDraws) else None
+        draws = received.global_draws()[:n_draws] if first is None else first
+        return draws.reshape(-1, self.dim)
 
     def shard_draws(self) -> list[Array]:
         """Draws of each included shard, unconstrained, (n, d); none if only sums are sent."""

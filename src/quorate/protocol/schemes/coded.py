@@ -21,7 +21,8 @@ from quorate.numerics.moments import Moments, running_covariances
 from quorate.protocol.allocation import allocation_of, shards_each
 from quorate.protocol.coding.code import GradientCode, make_code
 from quorate.protocol.coding.sums import DecodedSums
-from quorate.protocol.ledger import WEIGHTS, draws_seen
+from quorate.protocol.ledger import WEIGHTS
+from quorate.protocol.looks import draws_seen
 from quorate.protocol.messages import NOTHING, Arrays, Block, Task
 from quorate.protocol.scheme import NOBODY, DrawCounts, Looks, Processed, Scheme, Setup
 from quorate.protocol.schemes.exact_sums import ExactCodedCMC

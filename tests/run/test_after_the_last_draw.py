@@ -1,0 +1,92 @@
+"""After the last draw: progress is told, a signal is heard at once, and memory is bounded."""
+
+import os
+import signal
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import quorate
+from helpers.processes import MeanModel
+from quorate.merging.ess import ess_and_rhat
+from quorate.numerics.ess import bulk_ess, mean_ess, split_rhat
+from quorate.protocol.messages import Block
+from quorate.protocol.scheme import Setup
+from quorate.protocol.schemes.cmc import CMC
+from quorate.run.view import View
+
+N_WORKERS, DIM = 4, 10
+
+
+@pytest.fixture
+def rows(seed):
+    return {"z": np.random.default_rng(seed).normal([1.0, -2.0], size=(200, 2))}
+
+
+def sample(rows, run, listen, **options):
+    options = {"workers": 2, "draws": 300, "scheme": "cmc", "method": "merge", **options}
+    return quorate.sample(MeanModel(), rows, run_dir=run, progress=listen, every=0.0, **options)
+
+
+def test_what_is_done_after_the_last_draw_is_told(rows, tmp_path):
+    told = []
+    sample(rows, tmp_path / "run", lambda progress: told.append(progress.phase))
+    after = ["merging", "summarising", "saving", "checking", "saving"]
+    assert [phase for phase in told if phase] == after
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage", ["merging", "saving"])
+def test_a_signal_after_the_last_draw_ends_the_run_at_once(number, stage, rows, tmp_path):
+    run = tmp_path / "run"
+
+    def attack(progress):
+        if progress.phase == stage:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt, match="All draws are in the journal: resume"):
+        sample(rows, run, attack)
+    resumed = quorate.resume(run, progress=False)
+    undisturbed = sample(rows, tmp_path / "other", False)
+    np.testing.assert_array_equal(resumed.unconstrained, undisturbed.unconstrained)
+
+
+def fed(n_draws, rng):
+    """The view of a run that has received so many draws of every shard, a thousand at a time."""
+    scheme = CMC().start(Setup(N_WORKERS, DIM, n_draws))
+    for worker in range(N_WORKERS):
+        task = scheme.next_task(worker, n_draws)
+        for first in range(0, n_draws, 1000):
+            scheme.receive(Block(task, first, rng.normal(size=(1000, 1, DIM))))
+    return View(scheme, DIM, n_draws)
+
+
+def test_merge_and_summary_take_a_few_times_the_memory_of_the_draws(rng):
+    n_draws = 100_000
+    view = fed(n_draws, rng)
+    held = (N_WORKERS + 1) * n_draws * DIM * 8  # of the shards, and merged
+    tracemalloc.start()
+    try:
+        merged, weights = view.global_draws(), view.weights()
+        shards = view.shard_draws()
+        ess_and_rhat(np.exp(merged), merged, weights, shards)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * held  # besides the draws that were there before, so 4 in all
+
+
+def test_many_draws_are_merged_as_few_are(rng):
+    view = fed(60_000, rng)
+    received = view.scheme.received
+    merged = view.global_draws()
+    assert merged.shape == (60_000, DIM)
+    np.testing.assert_allclose(merged, received.global_draws()[:60_000], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("statistic", [bulk_ess, mean_ess, split_rhat])
+def test_statistics_of_many_draws_are_those_of_each_function(statistic, rng):
+    draws = np.cumsum(rng.normal(size=(2, 70_000, 8)), axis=1)
+    one_by_one = [statistic(draws[..., [i]])[0] for i in range(8)]
+    np.testing.assert_allclose(statistic(draws), one_by_one, rtol=1e-9)
