@@ -1,6 +1,6 @@
 """Who holds what: the shards S_k of every worker (§II)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -32,6 +32,11 @@ class Allocation:
     def holders_of(self, shard: int) -> tuple[int, ...]:
         """The workers that hold `shard`, in order."""
         return self._holders[shard]
+
+    def shards_without_holder(self, lost: Collection[int]) -> list[int]:
+        """Shards that only `lost` workers hold."""
+        gone = set(lost)
+        return sorted(s for s, holders in self._holders.items() if gone.issuperset(holders))
 
     def rank(self, worker: int, shard: int) -> int | None:
         """Which of the holders of `shard` this worker is, from 0; None if it is none."""

@@ -312,8 +312,7 @@ class PassSchedule:
     def _open_questions(self) -> None:
         for lane, asked in self.inquirer.open.items():
             if lane not in self._blocks:
-                points = asked.points
-                firsts = range(0, len(points), BLOCK)
+                points, firsts = asked.points, range(0, len(asked.points), BLOCK)
                 self._blocks[lane] = [_Block(i, points[i : i + BLOCK]) for i in firsts]
 
 

@@ -328,7 +328,8 @@ class Run:
             return result
         if failure is not None:
             raise WorkerFailedError(*failure, str(self.folder))
-        raise LostShardError(self._lost_shards(), result)
+        lost = self.scheme.allocation.shards_without_holder(self._coordinator.lost)
+        raise LostShardError(lost, result)
 
     def _final(self) -> Result:
         """The result with its verdict, saved; merged again only if draws have come since."""
@@ -347,9 +348,3 @@ class Run:
             settings = self.settings
             share, restored = restore_prior(received, self.model, settings.workers, settings.seed)
             self._journal.append([PriorRestored(self.seconds, share, restored)])
-
-    def _lost_shards(self) -> list[int]:
-        """Shards that no living worker holds."""
-        lost, allocation = self._coordinator.lost, self.scheme.allocation
-        shards = range(self.settings.workers)
-        return [shard for shard in shards if lost.issuperset(allocation.holders_of(shard))]
