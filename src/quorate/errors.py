@@ -6,6 +6,8 @@ QuorateError
 │   └── WrongShapeError      log densities of many points that are not one for each
 ├── UndecodableError         a set of answers that does not decode
 ├── SingularCovarianceError  too few draws for weights
+├── UserCodeError            an error raised by a function of the model
+│   └── BadCallError         an error that its arguments explain; also a BadInputError
 ├── WorkerFailedError        an error raised by the model or the sampler in a worker
 ├── UnreachableError         too many dead workers for the draws that were asked for
 ├── LostShardError           a shard that no living worker holds; it carries the draws so far
@@ -53,6 +55,14 @@ class WrongShapeError(BadInputError):
     """Log densities of many points at once that are not one for each point."""
 
 
+class UserCodeError(QuorateError):
+    """A function of the model raised an error. The message names the function and its arguments."""
+
+
+class BadCallError(UserCodeError, BadInputError):
+    """A function of the model cannot take the point or the rows that it was given."""
+
+
 class UndecodableError(QuorateError):
     """A set of answers that does not decode: who answered, and how many more are needed."""
 
@@ -92,7 +102,7 @@ class WorkerFailedError(QuorateError):
     @property
     def is_bad_input(self) -> bool:
         """Whether quorate itself refused the model or its rows."""
-        return is_our_own(self.kind)
+        return is_refusal(self.kind)
 
     def __str__(self) -> str:
         where = "" if self.shard is None else f" on shard {self.shard}"
@@ -223,10 +233,12 @@ def named_shards(shards: Collection[int]) -> str:
     return ("shard " if len(shards) == 1 else "shards ") + ", ".join(map(str, shards))
 
 
-def is_our_own(kind: str) -> bool:
-    """Whether an error of this name is one that quorate raises."""
+def is_refusal(kind: str) -> bool:
+    """Whether an error of this name is one by which quorate refuses a model or its data."""
     found = globals().get(kind)
-    return isinstance(found, type) and issubclass(found, QuorateError)
+    if not isinstance(found, type):
+        return False
+    return issubclass(found, QuorateError) and not issubclass(found, UserCodeError)
 
 
 def require(holds: bool, message: str) -> None:

@@ -14,7 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from helpers import schemes as make
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import (
+    Beat,
     Block,
+    Doing,
     Keep,
     Kill,
     Note,
@@ -27,7 +29,7 @@ from quorate.protocol.messages import (
     WorkerJoined,
     WorkerLost,
 )
-from quorate.protocol.supervisor import Limits
+from quorate.protocol.patience import Limits
 
 DIM, DRAWS = 2, 12
 SHAPES = [("cmc", 3, 1), ("grouped", 4, 2), ("grouped", 5, 2), ("coded", 4, 2)]
@@ -181,7 +183,13 @@ class AnyOrder(RuleBasedStateMachine):
             self.fake.joined.discard(worker)
             self.fake.tell(WorkerLost(worker))
 
-    @rule(seconds=st.sampled_from([0.1, 1.0, 2.4]))
+    @rule(k=workers, step=st.sampled_from(["", "draw"]), is_stopped=st.booleans())
+    def beats(self, k, step, is_stopped):
+        worker = self.one_of(self.fake.joined | self.fake.starting, k)
+        if worker is not None:
+            self.fake.tell(Beat(worker, Doing(step, 0.5, {"draw": 1e-3}), is_stopped))
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 2.4, 50.0]))
     def time_passes(self, seconds):
         self.fake.now += seconds
         if self.fake.stopped is None:

@@ -6,7 +6,9 @@ import pytest
 from helpers import schemes as make
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import (
+    Beat,
     Block,
+    Doing,
     Keep,
     Kill,
     Note,
@@ -19,7 +21,7 @@ from quorate.protocol.messages import (
     WorkerJoined,
     WorkerLost,
 )
-from quorate.protocol.supervisor import Limits
+from quorate.protocol.patience import Limits
 
 DIM = 2
 
@@ -175,77 +177,63 @@ def test_what_quorate_refuses_is_not_tried_again():
     assert stop == Stop(finished=False)
 
 
-def at_work(n_blocks=20, gap=0.1, **limits):
-    """Two workers that send a block every `gap` seconds; gives the time of the last one."""
-    supervisor = supervised(n_draws=10_000, **limits)
-    tasks = [working(supervisor, k, n=1) for k in range(2)]
-    now = 0.1
-    for draw in range(1, n_blocks):
-        now += gap
-        for task in tasks:
-            supervisor.handle(block(task, draw), now)
-        supervisor.handle(Tick(), now)
-    return supervisor, tasks, now
+@pytest.mark.parametrize("kind", ["UserCodeError", "BadCallError", "OSError", "MemoryError"])
+def test_what_user_code_raises_is_tried_again(kind):
+    supervisor = supervised()
+    commands = supervisor.handle(failed(0, kind), 0.0)
+    assert words(commands) == ["failed"]
+    assert only(Stop, commands) == []
 
 
-def silence(supervisor, tasks, now, until, talking=(1,)):
-    """Let workers `talking` go on, the others be silent; gives who was called silent, and when."""
-    draw = supervisor.coordinator.scheme._batches.n_received[talking[0]]
-    while now < until:
-        now += 0.1
-        for k in talking:
-            supervisor.handle(block(tasks[k], draw), now)
-        draw += 1
-        for command in supervisor.handle(Tick(), now):
-            if isinstance(command, Note) and command.what == "silent":
-                return command.worker, now
-    return None, now
-
-
-def test_a_worker_that_hangs_is_replaced_after_many_times_what_blocks_take():
-    supervisor, tasks, now = at_work(gap=0.1)
-    worker, then = silence(supervisor, tasks, now, now + 60)
-    assert worker == 0
-    assert 2.9 < then - now < 3.3  # the least silence that is ever too long
-
-
-def test_where_blocks_take_long_more_is_put_up_with():
-    supervisor, tasks, now = at_work(gap=2.0)
-    assert silence(supervisor, tasks, now, now + 9)[0] is None
-
-
-def test_who_needed_long_once_may_again():
-    supervisor, tasks, now = at_work(gap=0.1)
-    _, now = silence(supervisor, tasks, now, now + 2.5)
-    draw = supervisor.coordinator.scheme._batches.n_received[0]
-    supervisor.handle(block(tasks[0], draw), now)
-    assert silence(supervisor, tasks, now, now + 11)[0] is None
-    assert silence(supervisor, tasks, now + 11, now + 20)[0] == 0
+def beat(worker, step="", seconds=0.0, **longest):
+    return Beat(worker, Doing(step, seconds, longest))
 
 
 def test_who_has_nothing_to_do_is_not_silent():
     supervisor = supervised(make.cmc(2, 1.0), n_draws=4)
     working(supervisor, 0, n=4)
     for now in np.arange(0.0, 60.0, 1.0):
+        supervisor.handle(beat(1), now)  # worker 1 is starting
         assert supervisor.handle(Tick(), now) == []
 
 
-def test_nobody_is_blamed_for_our_own_sleep():
-    supervisor, _, now = at_work(gap=0.1)
-    assert supervisor.handle(Tick(), now + 3600) == []
-
-
-def test_a_first_block_may_take_long_but_not_for_ever():
+def test_a_silent_worker_is_replaced():
     supervisor = supervised(n_draws=10_000)
-    working(supervisor, 1, 0.0)
-    gone = [
-        now
-        for now in np.arange(0.0, 100.0, 1.0)
-        if any(note.worker == 0 for note in only(Note, supervisor.handle(Tick(), now)))
-    ]
-    assert gone[0] == 61.0
-    alone = supervised()
-    assert all(alone.handle(Tick(), now) == [] for now in np.arange(0.0, 1e4, 1.0))
+    for k in range(2):
+        working(supervisor, k, n=1)
+        supervisor.handle(beat(k, "draw", draw=0.1), 0.1)
+    silent = {}
+    for now in np.arange(0.5, 30.0, 0.5):
+        supervisor.handle(beat(1, "draw", draw=0.1), now)
+        commands = supervisor.handle(Tick(), now)
+        silent |= {note.worker: now for note in only(Note, commands) if note.what == "silent"}
+    assert list(silent) == [0]
+    assert 10.0 < silent[0] < 11.0
+
+
+def test_nobody_is_blamed_for_our_own_sleep():
+    supervisor = supervised(n_draws=10_000)
+    for k in range(2):
+        working(supervisor, k, n=1)
+        supervisor.handle(beat(k, "draw", draw=0.1), 0.1)
+    assert supervisor.handle(Tick(), 3600) == []
+
+
+def test_neighbours_of_a_worker_that_was_ended_are_not_to_blame():
+    supervisor = supervised(restarts=0)
+    commands = supervisor.handle(WorkerLost(0, "shared a process", with_another=True), 1.0)
+    assert words(commands) == ["lost"]
+    assert only(Start, supervisor.handle(Tick(), 2.0)) == [Start(0, 1)]
+    assert words(supervisor.handle(WorkerLost(0), 3.0)) == ["lost", "retired"]
+
+
+def test_a_failure_that_was_recovered_from_is_forgotten():
+    supervisor = supervised(n_draws=10_000)
+    supervisor.handle(failed(0), 0.0)
+    assert supervisor.failure == failed(0)
+    supervisor.handle(Tick(), 1.0)
+    working(supervisor, 0, 1.0)
+    assert supervisor.failure is None
 
 
 def test_a_replay_counts_and_asks_for_nothing():

@@ -6,6 +6,7 @@ nothing is left running, and the journal can be read.
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -120,10 +121,9 @@ def garble(pid):
     """Write nonsense into the pipe that a worker sends its frames through."""
     folder = Path(f"/proc/{pid}/fd")
     with suppress(OSError):  # it has gone by itself, or who would read it has
-        pipes = {fd.name: str(fd.readlink()) for fd in folder.iterdir()}
-        for fd, name in pipes.items():
-            if "pipe:" in name and name != pipes.get("0"):
-                pipe = os.open(folder / fd, os.O_WRONLY | os.O_NONBLOCK)
+        for fd in folder.iterdir():
+            if "pipe:" in str(fd.readlink()) and fd.lstat().st_mode & stat.S_IWUSR:
+                pipe = os.open(fd, os.O_WRONLY | os.O_NONBLOCK)
                 with os.fdopen(pipe, "wb", buffering=0) as file:
                     file.write(b"\xfe" * 4096)
 

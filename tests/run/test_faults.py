@@ -295,4 +295,4 @@ def test_errors_come_with_what_there_was(rows, tmp_path):
 
     with pytest.raises(WorkerFailedError, match="a row that cannot be"):
         sample(rows, tmp_path / "run", Broken())
-    assert what_happened(tmp_path / "run").count("failed") == 1
+    assert what_happened(tmp_path / "run").count("failed") == 3

@@ -31,8 +31,8 @@ from quorate.protocol.messages import (
     WorkerJoined,
     WorkerLost,
 )
+from quorate.protocol.patience import Limits
 from quorate.protocol.sums import AnyHolder
-from quorate.protocol.supervisor import Limits
 from quorate.run.check import evaluate
 from quorate.trust.importance import smoothed
 from quorate.trust.proposal import Proposal

@@ -1,38 +1,33 @@
 """Workers as processes of this machine, with one pipe each way.
 
-Each process has a thread that reads from it and one that writes to it, so that a process that stops
-in the middle of a frame does not block the others. Processes are started in a session of their own:
-Ctrl-C reaches only the coordinator, and they end when their input does.
+Processes are started in a session of their own: Ctrl-C reaches only the coordinator, and they end
+when their input does.
 """
 
-import fcntl
-import os
 import queue
-import sys
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 from quorate.engines.faults import Handicap
-from quorate.engines.frames import Frame, read_frame, write_frame
+from quorate.engines.frames import Frame
+from quorate.engines.host_process import HostProcess
 from quorate.engines.service import (
     WarningsHeard,
-    event_of,
+    events_of,
     setup_frame,
     task_frame,
 )
-from quorate.engines.template import Child, Files, Template, new_interpreter, template_for
+from quorate.engines.template import Template, template_for
 from quorate.engines.worker import Job
-from quorate.protocol.messages import Event, Work, WorkerLost
+from quorate.protocol.messages import Beat, Doing, Event, Work, WorkerLost
 
 _GRACE = 2.0  # seconds that workers have to end by themselves
-_HANGS = 30.0  # seconds without an answer after which a template is of no use
+_KILLED = 3.0  # seconds that they have once they are killed; nobody waits for longer
+_SECONDS_BETWEEN_LOOKS = 0.5  # at signs of life
 _UNREAD = 1024  # frames that may wait; then workers do
 _AT_ONCE = 256  # events of one poll
-_PIPE = 1 << 18  # bytes on the way from a process: several blocks, so that it need not wait
 
 
 class ProcessEngine:
@@ -66,14 +61,15 @@ class ProcessEngine:
         self._start_time = time.monotonic() - began_at
         self._n_places = min(n_processes or n_workers, n_workers)
         self._hosted = [range(place, n_workers, self._n_places) for place in range(self._n_places)]
-        self._hosts: list[_Process | None] = [None] * self._n_places
+        self._hosts: list[HostProcess | None] = [None] * self._n_places
         self._setup = setup_frame(job, handicaps or {})
-        self._incoming: queue.Queue[tuple[_Process, Frame | None]] = queue.Queue(_UNREAD)
+        self._incoming: queue.Queue[tuple[HostProcess, Frame | None]] = queue.Queue(_UNREAD)
         self._to_tell: list[Event] = []
-        self._all: list[_Process] = []
+        self._all: list[HostProcess] = []
         self._template: Template | None = None
         self._starts = threading.Lock()  # one at a time: each takes a few open files
         self._warnings = WarningsHeard()
+        self._next_look = 0.0
         self._logs = logs
         logs.mkdir(parents=True, exist_ok=True)
         n_spares = max((n_processes or 0) - n_workers, 0)
@@ -106,7 +102,7 @@ class ProcessEngine:
 
     def poll(self, timeout: float) -> list[Event]:
         """Events so far; none if nothing happens within `timeout` seconds."""
-        events, self._to_tell = self._to_tell, []
+        events, self._to_tell = [*self._to_tell, *self._signs()], []
         try:
             events += self._events(*self._incoming.get(timeout=0 if events else timeout))
             while len(events) < _AT_ONCE:
@@ -122,7 +118,8 @@ class ProcessEngine:
         if host is not None:
             host.kill()
             why = f"shared a process with worker {worker}"
-            self._to_tell += [WorkerLost(k, why) for k in self._hosted[place] if k != worker]
+            others = [k for k in self._hosted[place] if k != worker]
+            self._to_tell += [WorkerLost(k, why, with_another=True) for k in others]
 
     def pid(self, worker: int) -> int | None:
         """Id of the process of `worker`, if it has one."""
@@ -130,35 +127,55 @@ class ProcessEngine:
         return None if host is None else host.pid
 
     def close(self) -> None:
-        """End all processes: let them exit by themselves, then kill the rest."""
+        """End all processes: let them exit by themselves, then kill the rest.
+
+        It takes a few seconds at most, whatever user code has left behind.
+        """
         for host in self._all:
             host.end_input()
-        deadline = time.monotonic() + _GRACE
-        while any(host.is_alive for host in self._all):
-            self.poll(timeout=0.01)  # a worker may be waiting for us to read
-            if time.monotonic() > deadline:
-                self._end_now()
+        self._wait_until(time.monotonic() + _GRACE)
+        left = self._living()
+        for host in left:
+            host.kill()
+        if self._template is not None and any(host.pid is None for host in left):
+            self._template.kill()  # they wait for it to start them
+        deadline = time.monotonic() + _KILLED
+        self._wait_until(deadline)
         for host in self._all:
-            host.close()
+            host.close(deadline)
         if self._template is not None:
             self._template.close()
 
-    def _end_now(self) -> None:
-        for host in self._all:
-            host.kill()
-        if self._template is not None:  # some may wait for it to start them
-            self._template.kill()
+    def _living(self) -> list[HostProcess]:
+        return [host for host in self._all if host.is_alive]
 
-    def _spawn(self) -> "_Process":
+    def _wait_until(self, deadline: float) -> None:
+        """Wait for all processes to end."""
+        while self._living() and time.monotonic() < deadline:
+            self.poll(timeout=0.01)  # a worker may be waiting for us to read
+
+    def _signs(self) -> Iterator[Event]:
+        """Signs of life of all processes, a few times a second."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
+        for host, workers in zip(self._hosts, self._hosted, strict=True):
+            sign = host is not None and host.sign()
+            is_stopped = host is not None and not sign and host.is_stopped
+            if sign or is_stopped:
+                doing = sign if isinstance(sign, Doing) else None
+                yield from (Beat(worker, doing, is_stopped) for worker in workers)
+
+    def _spawn(self) -> HostProcess:
         log = self._logs / f"process-{len(self._all)}.log"
         if not self._all:
             self._template = template_for(log)
-        host = _Process(log, self._incoming, self._template, self._starts)
+        host = HostProcess(log, self._incoming, self._template, self._starts)
         self._all.append(host)
         host.send(self._setup)
         return host
 
-    def _events(self, host: "_Process", frame: Frame | None) -> list[Event]:
+    def _events(self, host: HostProcess, frame: Frame | None) -> list[Event]:
         if host not in self._hosts:  # a spare, or replaced by another
             if frame is None and host in self._spares:
                 self._spares.remove(host)
@@ -166,150 +183,16 @@ class ProcessEngine:
         place = self._hosts.index(host)
         if frame is None:
             self._hosts[place] = None
-            return [WorkerLost(worker, host.epitaph()) for worker in self._hosted[place]]
+            return [_lost(worker, host) for worker in self._hosted[place]]
         if frame.kind == "warning":
             self._warnings.tell(**frame.fields)
             return []
-        return [event_of(frame, self._hosted[place][0])]
+        return events_of(frame, self._hosted[place])
 
 
-class _Process:
-    """One process, with the threads that read from it and write to it.
-
-    The thread that reads starts the process, for which it may have to wait for the template.
-    """
-
-    def __init__(
-        self,
-        log: Path,
-        incoming: "queue.Queue[tuple[_Process, Frame | None]]",
-        template: Template | None,
-        starts: threading.Lock,
-    ) -> None:
-        self._log = log
-        self._incoming = incoming
-        self._template = template
-        self._starts = starts
-        self._asked = time.monotonic()
-        self._child: Child | None = None
-        self._is_killed = False
-        self._lock = threading.Lock()  # of the two above
-        self._fault: str | None = None
-        self._code = -9
-        self._outgoing: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        self._writer: threading.Thread | None = None
-        self._reader = threading.Thread(target=self._live, daemon=True)
-        self._reader.start()
-
-    @property
-    def pid(self) -> int | None:
-        """Id of the process, once it is there."""
-        return None if self._child is None else self._child.pid
-
-    def send(self, frame: Frame) -> None:
-        """Write a frame when there is room for it."""
-        self._outgoing.put(frame)
-
-    def end_input(self) -> None:
-        """Close the input of the process once all frames are written."""
-        self._outgoing.put(None)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it has not ended, or more frames may arrive."""
-        return self._reader.is_alive()
-
-    def kill(self) -> None:
-        """End it at once, or as soon as it is there."""
-        with self._lock:
-            self._is_killed = True
-            if self._child is not None:
-                self._child.kill()
-            elif self._template is not None and time.monotonic() - self._asked > _HANGS:
-                self._template.kill()
-
-    def epitaph(self) -> str:
-        """How it ended."""
-        if self._fault is not None:
-            return self._fault
-        code = self._code
-        if code in (-9, 137):
-            return (
-                "was killed (signal 9). If you did not kill it, the machine may be out of memory: "
-                "use fewer workers or smaller shards"
-            )
-        return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-    def close(self) -> None:
-        """Wait for the threads of a process that has ended."""
-        self._reader.join()
-        if self._writer is not None:
-            self._writer.join()
-
-    def _live(self) -> None:
-        """Start the process, read from it until it ends, and tell how it did."""
-        try:
-            with self._starts:
-                commands, replies = self._start()
-        except OSError as error:
-            self._fault = f"could not be started: {error}"
-        else:
-            self._writer = threading.Thread(target=self._write, args=(commands,), daemon=True)
-            self._writer.start()
-            with replies:
-                self._read(replies)
-            self.end_input()
-        self._incoming.put((self, None))
-
-    def _start(self) -> tuple[BinaryIO, BinaryIO]:
-        """Start the process, and return our ends of its pipes."""
-        with ExitStack() as ours, ExitStack() as its:
-            stdin, commands = _pipe(its, ours)
-            replies, stdout = _pipe(ours, its)
-            log = its.enter_context(self._log.open("ab"))
-            self._bear(Files(stdin.fileno(), stdout.fileno(), log.fileno()))
-            if sys.platform == "linux":
-                with suppress(OSError):  # so many may be more than the system grants a user
-                    fcntl.fcntl(replies, fcntl.F_SETPIPE_SZ, _PIPE)
-            ours.pop_all()
-        return commands, replies
-
-    def _bear(self, files: Files) -> None:
-        """Fork the process, or start an interpreter, unless it is killed before."""
-        child: Child | None = None
-        if self._template is not None and not self._is_killed:
-            child = self._template.fork(files)
-        with self._lock:
-            if child is None and not self._is_killed:
-                child = new_interpreter(files)
-            self._child = child
-            if child is not None and self._is_killed:
-                child.kill()
-
-    def _read(self, replies: BinaryIO) -> None:
-        """Pass frames on until the process has ended."""
-        try:
-            while (frame := read_frame(replies)) is not None:
-                self._incoming.put((self, frame))
-        except ValueError:
-            self._fault = "sent what is no frame"
-        if self._child is not None:
-            self._child.kill()  # its frames make no sense, or its output has ended
-            self._code = self._child.wait()
-
-    def _write(self, pipe: BinaryIO) -> None:
-        """Write frames until the process is gone or its input ends."""
-        with suppress(BrokenPipeError):
-            while (frame := self._outgoing.get()) is not None:
-                write_frame(pipe, frame)
-        with suppress(BrokenPipeError):
-            pipe.close()
-
-
-def _pipe(reads: ExitStack, writes: ExitStack) -> tuple[BinaryIO, BinaryIO]:
-    """A pipe, each end of which is closed with a stack."""
-    read, write = os.pipe()
-    return (
-        reads.enter_context(os.fdopen(read, "rb", _PIPE)),
-        writes.enter_context(os.fdopen(write, "wb", _PIPE)),
-    )
+def _lost(worker: int, host: HostProcess) -> WorkerLost:
+    """How a worker was lost with its process."""
+    guilty = host.failed
+    if guilty in (None, worker):
+        return WorkerLost(worker, host.epitaph())
+    return WorkerLost(worker, f"shared a process with worker {guilty}", with_another=True)

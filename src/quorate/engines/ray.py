@@ -1,7 +1,8 @@
 """Workers as actors of a Ray cluster, one actor each, on all its machines.
 
 The coordinator pulls: an actor that has work has two calls to answer, each with one block, and gets
-another call when an answer is read. Ray never restarts actors; the supervisor does.
+another call when an answer is read. Signs of life are calls that an actor answers in a thread of
+their own. Ray never restarts actors; the supervisor does.
 """
 
 import time
@@ -17,11 +18,20 @@ from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.placement import Held, place, placement
 from quorate.engines.ray_cluster import Cluster
 from quorate.engines.ray_host import Host
-from quorate.engines.service import WarningsHeard, environment, event_of, setup_frame, task_frame
+from quorate.engines.service import (
+    WarningsHeard,
+    doing_of,
+    environment,
+    events_of,
+    setup_frame,
+    task_frame,
+)
 from quorate.engines.worker import Job
-from quorate.protocol.messages import Block, Event, Surveyed, Task, Values, Work, WorkerLost
+from quorate.protocol.messages import Beat, Block, Event, Surveyed, Task, Values, Work, WorkerLost
 
 _CALLS = 2  # that an actor has to answer at a time
+_SECONDS_BETWEEN_BEATS = 1.0
+_BEATS = "beats"  # the threads of an actor that answer for signs of life
 
 
 @dataclass
@@ -35,6 +45,8 @@ class _Actor:
     n_owed: int = 0  # draws and points asked for and not yet received
     lacks_shards: bool = False
     delivered: set[int] = field(default_factory=set)
+    beat: Any = None  # the answer to come
+    next_beat: float = 0.0
 
 
 class RayEngine:
@@ -109,15 +121,16 @@ class RayEngine:
 
     def poll(self, timeout: float) -> list[Event]:
         """Events so far; none if nothing happens within `timeout` seconds."""
+        beats = self._beats()
         first = {actor.calls[0]: actor for actor in self._actors.values() if actor.calls}
         if not first:
-            time.sleep(timeout)
-            return []
+            time.sleep(0 if beats else timeout)
+            return beats
         answers = list(first)
-        answered, _ = self._ray.wait(answers, timeout=timeout)
+        answered, _ = self._ray.wait(answers, timeout=0 if beats else timeout)
         if answered and len(answers) > 1:
             answered, _ = self._ray.wait(answers, num_returns=len(answers), timeout=0)
-        return [event for answer in answered for event in self._heard(first[answer])]
+        return [*beats, *(event for answer in answered for event in self._heard(first[answer]))]
 
     def kill(self, worker: int) -> None:
         """End the actor of `worker` at once, if it has one."""
@@ -142,10 +155,32 @@ class RayEngine:
         It reserves one byte of memory, because Ray ignores the node for actors without resources.
         """
         strategies = import_module("ray.util.scheduling_strategies")
-        actor_class = self._ray.remote(num_cpus=0, memory=1, max_restarts=0)(Host)
+        resources = {"num_cpus": 0, "memory": 1, "max_restarts": 0}
+        actor_class = self._ray.remote(**resources, concurrency_groups={_BEATS: 1})(Host)
         where = strategies.NodeAffinitySchedulingStrategy(node, soft=True)
         options = {"scheduling_strategy": where, "runtime_env": {"env_vars": environment()}}
         return actor_class.options(**options).remote(self._shards.fingerprint)
+
+    def _beats(self) -> list[Event]:
+        """Signs of life that have arrived; asks for the next ones when it is time."""
+        waiting = {actor.beat: actor for actor in self._actors.values() if actor.beat is not None}
+        there: list[Any] = []
+        if waiting:
+            there, _ = self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
+        for actor in [waiting[beat] for beat in there]:
+            actor.beat, actor.next_beat = None, time.monotonic() + _SECONDS_BETWEEN_BEATS
+        for actor in self._actors.values():
+            if actor.beat is None and time.monotonic() >= actor.next_beat:
+                ask = actor.handle.beat.options(concurrency_group=_BEATS)
+                actor.beat = ask.remote()
+        return [event for beat in there for event in self._sign(beat, waiting[beat].worker)]
+
+    def _sign(self, answer: Any, worker: int) -> list[Event]:
+        try:
+            said = self._ray.get(answer)
+        except self._ray.exceptions.RayError:  # the calls for work will tell
+            return []
+        return [Beat(worker, doing_of(frame)) for frame in frames_in(said)]
 
     def _call(self, actor: _Actor) -> None:
         while actor.n_owed and len(actor.calls) < _CALLS:
@@ -177,12 +212,13 @@ class RayEngine:
         if frame.kind == "warning":
             self._warnings.tell(**frame.fields)
             return []
-        event = event_of(frame, actor.worker)
-        if isinstance(event, Block):
-            actor.n_owed -= len(event.payload)
-        elif isinstance(event, Values | Surveyed):
-            actor.n_owed -= 1
-        return [event]
+        events = events_of(frame, [actor.worker])
+        for event in events:
+            if isinstance(event, Block):
+                actor.n_owed -= len(event.payload)
+            elif isinstance(event, Values | Surveyed):
+                actor.n_owed -= 1
+        return events
 
 
 def _epitaph(error: Exception) -> str:

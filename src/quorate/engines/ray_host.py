@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from quorate.data.write import ShardSet
 from quorate.engines.frames import Frame, frames_in, packed_frame
-from quorate.engines.service import Service
+from quorate.engines.service import Service, beat_frame
 from quorate.engines.worker import ShardSource
 from quorate.errors import BadInputError
 from quorate.models.protocol import Shard
@@ -15,7 +15,7 @@ Rows = dict[str, NDArray[Any]]
 
 
 class Host:
-    """One worker. Calls are served one at a time, in order.
+    """One worker. Calls are served one at a time, in order, but for `beat`, which never waits.
 
     Parameters
     ----------
@@ -46,6 +46,10 @@ class Host:
         said = b"".join(map(packed_frame, self._said))
         self._said.clear()
         return said
+
+    def beat(self) -> bytes:
+        """A sign of life, in a thread of its own, also while user code runs."""
+        return packed_frame(beat_frame(self._service.pulse.look()))
 
     def deliver(self, number: int, rows: Rows) -> None:
         """Take the rows of a shard, which lie in memory that all actors of a node share."""

@@ -1,32 +1,27 @@
-"""Runs workers in a process or actor, and converts messages to frames and back.
-
-A process of its own ends when its input does, so it never outlives its coordinator.
-"""
+"""Runs workers in a process or actor, and converts messages to frames and back."""
 
 import os
-import queue
 import sys
-import threading
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from quorate.data.write import ShardSet
 from quorate.engines.faults import Handicap
-from quorate.engines.frames import Frame, read_frame, write_frame
+from quorate.engines.frames import Frame
 from quorate.engines.packing import packed, unpacked
+from quorate.engines.pulse import Pulse
 from quorate.engines.worker import Job, ShardSource, Worker
 from quorate.errors import QuorateWarning, warning_named
 from quorate.numerics.named_arrays import Nested, flattened, part
 from quorate.protocol.messages import (
     Answer,
     Block,
+    Doing,
     Evaluate,
     Event,
     Survey,
@@ -117,14 +112,28 @@ def _evaluate_fields(task: Evaluate) -> dict[str, Any]:
     return {name: getattr(task, name) for name in names}
 
 
-def event_of(frame: Frame, worker: int) -> Event:
-    """The event that a frame describes; it concerns `worker` if it does not say which."""
+def beat_frame(doing: Doing) -> Frame:
+    """A sign of life, for the coordinator."""
+    return Frame("beat", doing._asdict())
+
+
+def doing_of(frame: Frame) -> Doing:
+    """What `beat_frame` made a frame of."""
+    return Doing(**frame.fields)
+
+
+def events_of(frame: Frame, workers: Sequence[int]) -> list[Event]:
+    """The events that a frame of a process or actor describes.
+
+    `workers` live there. An error in their common setup concerns all of them.
+    """
     if frame.kind in ("block", "values", "surveyed"):
-        return answer_of(frame)
+        return [answer_of(frame)]
     if frame.kind == "ready":
-        return WorkerJoined(frame.fields["worker"])
-    at_work = frame.fields["worker"]  # None if it could not be set up
-    return WorkerFailed(**{**frame.fields, "worker": worker if at_work is None else at_work})
+        return [WorkerJoined(frame.fields["worker"])]
+    at_work = frame.fields["worker"]  # None if they could not be set up
+    concerned = workers if at_work is None else [at_work]
+    return [WorkerFailed(**{**frame.fields, "worker": worker}) for worker in concerned]
 
 
 class WarningsHeard:
@@ -152,6 +161,11 @@ def environment() -> dict[str, str]:
 class Service:
     """Takes frames in, sends others, and takes turns between the workers that live here.
 
+    Attributes
+    ----------
+    pulse
+        What it is doing, for another thread to tell.
+
     Parameters
     ----------
     say
@@ -163,6 +177,7 @@ class Service:
     def __init__(
         self, say: Callable[[Frame], None], open_shards: Callable[[str], ShardSource]
     ) -> None:
+        self.pulse = Pulse()
         self._say = say
         self._open_shards = open_shards
         self._worker: Worker | None = None
@@ -177,7 +192,8 @@ class Service:
     def take(self, frame: Frame) -> None:
         """Set up the process, add a worker, or take a task."""
         if frame.kind == "setup":
-            self._worker = self._set_up(frame)
+            with self.pulse.doing("setup"):
+                self._worker = self._set_up(frame)
             return
         assert self._worker is not None
         if frame.kind == "host":
@@ -208,7 +224,7 @@ class Service:
     def _set_up(self, frame: Frame) -> Worker:
         job = Job(**unpacked(frame.arrays["job"].tobytes()))
         handicaps = {int(k): Handicap(**given) for k, given in frame.fields["handicaps"].items()}
-        worker = Worker(job, handicaps, self._open_shards(job.shard_folder))
+        worker = Worker(job, handicaps, self._open_shards(job.shard_folder), self.pulse)
         self._tell_warnings(worker)
         return worker
 
@@ -238,47 +254,3 @@ class Service:
 
         warnings.showwarning = show
         warnings.simplefilter("always", QuorateWarning)
-
-
-# ---------------------------------------------------------------- a process of its own
-
-
-def main() -> None:
-    """Serve tasks until the input ends."""
-    commands, replies = _take_over_pipes()
-    frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(commands, frames), daemon=True).start()
-    with suppress(BrokenPipeError):
-        _serve(frames, replies)
-    os._exit(0)
-
-
-def _serve(frames: "queue.SimpleQueue[Frame]", replies: BinaryIO) -> None:
-    """Serve until the input ends, or user code raises an error."""
-    service = Service(lambda frame: write_frame(replies, frame), ShardSet.open)
-    try:
-        while True:
-            while not service.has_work or not frames.empty():
-                service.take(frames.get())
-            service.turn()
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # user code may raise anything: report it
-        service.tell_failure(error)
-
-
-def _listen(commands: BinaryIO, frames: "queue.SimpleQueue[Frame]") -> None:
-    """Pass frames on; exit at the end of the input, when the coordinator is gone."""
-    try:
-        while (frame := read_frame(commands)) is not None:
-            frames.put(frame)
-    finally:  # also after a frame that makes no sense
-        os._exit(0)
-
-
-def _take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Our pipes, while `print` in user code goes to standard error from now on."""
-    commands, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return commands, replies

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from quorate._types import Array, CodedArray
 from quorate.data.write import ShardSet
 from quorate.engines.faults import Handicap
+from quorate.engines.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.protocol import Model, Shard
 from quorate.models.subposterior import Target, log_densities, log_densities_and_gradients
@@ -72,22 +73,25 @@ class ShardSource(Protocol):
 class Chains:
     """The chains of the shards that one process holds."""
 
-    def __init__(self, job: Job, shards: ShardSource) -> None:
+    def __init__(self, job: Job, shards: ShardSource, pulse: Pulse | None = None) -> None:
         self._job = job
         self._shards = shards
+        self._pulse = pulse or Pulse()
         self.at_work_on: int | None = None  # a shard, for errors to name
         self._targets: dict[int, Target] = {}
         self._states: dict[tuple[int, int], State] = {}
 
-    def draw(self, shard: int, chain: int, n: int) -> Array:
+    def draw(self, shard: int, chain: int, n: int, step: str = "draw") -> Array:
         """The next `n` draws of a chain, which is warmed up first if needed."""
         self.at_work_on = shard
         target = self._target(shard)
         stream = ChainStream(Streams(self._job.seed), shard, chain)
         key = shard, chain
         if key not in self._states:
-            self._states[key] = self._job.sampler.warm_up(target, stream)
-        draws, self._states[key] = self._job.sampler.draw(target, self._states[key], stream, n)
+            with self._pulse.doing("warm_up"):
+                self._states[key] = self._job.sampler.warm_up(target, stream)
+        with self._pulse.doing(step):
+            draws, self._states[key] = self._job.sampler.draw(target, self._states[key], stream, n)
         require(
             draws.shape == (n, target.dim),
             f"The sampler returned draws of shape {draws.shape} where {(n, target.dim)} was asked.",
@@ -100,27 +104,17 @@ class Chains:
         """Log density of the subposterior at `points` (n, d), and its gradients (n, d)."""
         self.at_work_on = shard
         target = self._target(shard)
-        if with_gradient:
-            return log_densities_and_gradients(target, points)
-        return log_densities(target, points), None
+        with self._pulse.doing("evaluate"):
+            if with_gradient:
+                return log_densities_and_gradients(target, points)
+            return log_densities(target, points), None
 
     def survey(self, shard: int) -> Arrays:
-        """The mode and the curvature of a subposterior, and its other modes.
-
-        Nothing if it has no mode: then other shards have to say where the posterior lies.
-        """
+        """The mode and curvature of a subposterior and its other modes; nothing without one."""
         self.at_work_on = shard
         target = self._target(shard)
-        try:
-            starting_point(target)
-        except ImproperError:
-            return NOTHING
-        try:
-            fit = laplace_fit(target, _SURVEY_STEPS if target.dim <= _FEW else _FEWER_STEPS)
-        except (ImproperError, BadInputError):
-            return NOTHING
-        base = Base.around(fit)
-        return {"mode": base.mean, "lower": base.lower, **other_modes(target, fit)}
+        with self._pulse.doing("survey"):
+            return _surveyed(target)
 
     def state(self, shard: int, chain: int) -> State | None:
         """State of a chain; None before its warm-up."""
@@ -134,7 +128,8 @@ class Chains:
     def _target(self, shard: int) -> Target:
         if shard not in self._targets:
             rows = self._shards.shard(shard)
-            self._targets[shard] = Target(self._job.model, rows, self._job.n_shards)
+            job = self._job
+            self._targets[shard] = WatchedTarget(job.model, rows, job.n_shards, self._pulse)
         return self._targets[shard]
 
 
@@ -142,11 +137,16 @@ class Worker:
     """Performs tasks block by block, for one worker or for several that share the process."""
 
     def __init__(
-        self, job: Job, handicaps: Mapping[int, Handicap], shards: ShardSource | None = None
+        self,
+        job: Job,
+        handicaps: Mapping[int, Handicap],
+        shards: ShardSource | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self._job = job
         self._handicaps = handicaps
-        self.chains = Chains(job, shards or ShardSet.open(job.shard_folder))
+        self._pulse = pulse or Pulse()
+        self.chains = Chains(job, shards or ShardSet.open(job.shard_folder), self._pulse)
         self._streams = Streams(job.seed)
         self._side_states: dict[_Key, Arrays] = {}
         self._sent: dict[_Key, dict[str, NDArray[Any]]] = {}
@@ -174,7 +174,7 @@ class Worker:
         if task.start is not None:
             self._restore(task, task.start)
         elif task.first_draw and self.chains.state(task.shards[0], task.chain) is None:
-            self._payload(task, task.first_draw)  # draw again what was lost: the same bits
+            self._payload(task, task.first_draw, "draw again")  # what was lost: the same bits
         n_done = 0
         while n_done < task.n_draws:
             n = min(self._block_sizes.get(task.worker, _FIRST_BLOCK), task.n_draws - n_done)
@@ -212,9 +212,9 @@ class Worker:
             task, flattened({shard: self.chains.survey(shard) for shard in task.shards})
         )
 
-    def _payload(self, task: Task, n: int) -> tuple[CodedArray, Arrays]:
+    def _payload(self, task: Task, n: int, step: str = "draw") -> tuple[CodedArray, Arrays]:
         key, side = (task.shards, task.chain), self._job.worker_side
-        draws = np.stack([self.chains.draw(shard, task.chain, n) for shard in task.shards])
+        draws = np.stack([self.chains.draw(shard, task.chain, n, step) for shard in task.shards])
         if key not in self._side_states:
             fits = [fit_of(self.chains.state(shard, task.chain) or {}) for shard in task.shards]
             self._side_states[key] = side.start(fits)
@@ -241,4 +241,18 @@ class Worker:
             os._exit(137)
         if handicap.factor > 1 or handicap.tail_index is not None:
             times = self._streams.uniforms(Purpose.TIMES, [(worker, 0)], n_blocks, 1, 1)
-            time.sleep(handicap.seconds(spent, float(times[0, 0, 0])))
+            self._pulse.wait(handicap.seconds(spent, float(times[0, 0, 0])))
+
+
+def _surveyed(target: Target) -> Arrays:
+    """What a survey finds. Without a mode other shards have to say where the posterior lies."""
+    try:
+        starting_point(target)
+    except ImproperError:
+        return NOTHING
+    try:
+        fit = laplace_fit(target, _SURVEY_STEPS if target.dim <= _FEW else _FEWER_STEPS)
+    except (ImproperError, BadInputError):
+        return NOTHING
+    base = Base.around(fit)
+    return {"mode": base.mean, "lower": base.lower, **other_modes(target, fit)}

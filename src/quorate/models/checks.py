@@ -6,21 +6,42 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array
-from quorate.errors import BadInputError, NotANumberError, WrongShapeError
+from quorate.errors import (
+    BadCallError,
+    BadInputError,
+    NotANumberError,
+    QuorateError,
+    UserCodeError,
+    WrongShapeError,
+)
 
+_OF_ARGUMENTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    TypeError,
+    ValueError,
+)
 _SHOWN = 6  # coordinates of a point that are written out
 
 
 def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a user's function. If it raises, the error names the function and its arguments."""
+    """Call a user's function. If it raises, the error names the function and its arguments.
+
+    An error that the arguments explain becomes `BadCallError`. Any other, such as one of a disk or
+    of memory, becomes `UserCodeError`.
+    """
     try:
         return function(*args)
-    except BadInputError:
+    except QuorateError:
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         message = f"{what} raised {said}{_with(args)}. {_advice(error)}"
-        raise BadInputError(message) from error
+        kind = BadCallError if isinstance(error, _OF_ARGUMENTS) else UserCodeError
+        raise kind(message) from error
 
 
 def require_scalar(what: str, value: Any) -> None:
@@ -94,4 +115,8 @@ def _advice(error: Exception) -> str:
         return "Check the names of the parameters and of the arrays of the data."
     if type(error).__name__.startswith(("Tracer", "Concretization", "NonConcrete")):
         return "Under JAX it must use jax.numpy throughout, without float() or `if` on values."
+    if isinstance(error, OSError):
+        return "Check that the file or the service is there."
+    if isinstance(error, MemoryError):
+        return "Use fewer workers, or smaller shards."
     return "It must take any point and any number of rows."

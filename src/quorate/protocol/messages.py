@@ -90,7 +90,7 @@ class Happening(StrEnum):
 
     LOST = "lost"  # its process ended
     FAILED = "failed"  # its code raised an error
-    SILENT = "silent"  # it sent nothing for too long
+    SILENT = "silent"  # its process gave no sign of life, or its code is stuck
     REFUSED = "refused"  # it sent what cannot be draws
     RETIRED = "retired"  # it is not started again
     QUARANTINED = "quarantined"  # its answers contradict those of others
@@ -221,6 +221,7 @@ class WorkerLost(NamedTuple):
 
     worker: int
     why: str = "ended"
+    with_another: bool = False  # another worker of its process was ended: it is not to blame
 
 
 class WorkerFailed(NamedTuple):
@@ -233,6 +234,22 @@ class WorkerFailed(NamedTuple):
     traceback: str
 
 
+class Doing(NamedTuple):
+    """What a process is doing: one of its steps, such as an evaluation of the log density."""
+
+    step: str  # empty while it waits for work
+    seconds: float  # since when
+    longest: Mapping[str, float]  # seconds that finished steps took at most, by kind
+
+
+class Beat(NamedTuple):
+    """A sign of life of the process of a worker; or the word that the process is stopped."""
+
+    worker: int
+    doing: Doing | None = None  # None if it could not be asked
+    is_stopped: bool = False
+
+
 class Tick(NamedTuple):
     """Time has passed."""
 
@@ -241,4 +258,14 @@ class DeadlinePassed(NamedTuple):
     """The time limit is reached."""
 
 
-Event = Block | Values | Surveyed | WorkerJoined | WorkerLost | WorkerFailed | Tick | DeadlinePassed
+Event = (
+    Block
+    | Values
+    | Surveyed
+    | WorkerJoined
+    | WorkerLost
+    | WorkerFailed
+    | Beat
+    | Tick
+    | DeadlinePassed
+)

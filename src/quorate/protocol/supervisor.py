@@ -2,23 +2,22 @@
 
 It stands before the coordinator where workers are real, and is as pure: it takes events and the
 time, and returns commands. A slow worker is no fault: redundancy covers it. A worker that is gone
-is restarted, after a pause that doubles, and continues where its last block ended. A worker that
-has been silent for many times as long as blocks take in this run is replaced. A worker whose code
-raises, or that sends what cannot be draws, gets a few more chances. Then it is retired.
+is restarted, after a pause that doubles, and continues where its last block ended. A worker whose
+process gives no sign of life, or whose code is stuck, is replaced; `patience` says when. A worker
+whose code raises, or that sends what cannot be draws, gets a few more chances. Then it is retired.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.errors import is_our_own, named_shards
+from quorate.errors import is_refusal, named_shards
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import (
     Answer,
+    Beat,
     Block,
     Command,
     DeadlinePassed,
@@ -35,41 +34,11 @@ from quorate.protocol.messages import (
     WorkerJoined,
     WorkerLost,
 )
+from quorate.protocol.patience import Limits, Patience
 from quorate.protocol.scheme import WorkerSide
 
-_RECENT = 200  # gaps between blocks to judge by
+_SLEEP = 1.0  # seconds between two ticks beyond which the coordinator itself slept
 Chain = tuple[int, tuple[int, ...], int]  # worker, shards, chain
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much the supervisor tolerates.
-
-    Parameters
-    ----------
-    restarts
-        Losses in a row, without a block in between, after which a worker is retired.
-    failures
-        Errors and bad blocks within `progress` draws after which a worker is retired.
-    first_delay, longest_delay
-        Seconds before a worker is restarted: doubled from loss to loss.
-    first_block, block
-        Seconds of silence that are always allowed, at the start and between blocks.
-    multiple
-        Silence is too long beyond this many times the median of this run's workers,
-    own_multiple
-        unless it is below this many times the longest gap of that worker, its start included.
-    """
-
-    restarts: int = 5
-    failures: int = 3
-    progress: int = 100
-    first_delay: float = 0.25
-    longest_delay: float = 30.0
-    first_block: float = 60.0
-    block: float = 2.0
-    multiple: float = 30.0
-    own_multiple: float = 5.0
 
 
 @dataclass
@@ -78,13 +47,11 @@ class _Worker:
 
     status: str = "starting"  # then working; waiting for a restart; retired
     attempt: int = 0
-    since: float = 0.0  # its start, or when it was last heard of or given work
     n_tasks: int = 0
-    n_draws: int = 0
+    n_draws: int = 0  # and points
     losses: int = 0
     failures: int = 0
     failed_at: int = 0  # draws it had sent by then
-    longest: float = 0.0
     restart_at: float = 0.0
     told: set[Chain] = field(default_factory=set)  # chains that this attempt has the state of
 
@@ -93,14 +60,17 @@ class _Worker:
         """Whether it was lost and has sent nothing since."""
         return self.status in ("waiting", "retired") or self.losses > 0
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether it should be at work."""
+        return self.status == "starting" or (self.status == "working" and self.n_tasks > 0)
+
 
 class Supervisor:
     """Looks after the workers of one run.
 
     Attributes
     ----------
-    failure
-        The last error of a worker's code, if there was any.
     states
         State of each chain, by worker, shards and chain: all that is needed to continue.
 
@@ -126,15 +96,14 @@ class Supervisor:
         self._side = side
         self._dim = dim
         self._shares_starts = shares_starts
-        self.failure: WorkerFailed | None = None
+        self._failures: dict[int, WorkerFailed] = {}  # that workers have not recovered from
         self.states: dict[Chain, dict[str, NDArray[np.generic]]] = {}
         self._limits = limits or Limits()
         n_workers = coordinator.scheme.allocation.n_workers
         self._workers = [_Worker() for _ in range(n_workers)]
         self._reached: dict[Chain, int] = {}
         self._latest: dict[tuple[int, ...], dict[str, NDArray[np.generic]]] = {}  # by shards
-        self._first_gaps: list[float] = []
-        self._gaps: deque[float] = deque(maxlen=_RECENT)
+        self._patience = Patience(self._limits, n_workers)
         self._last_tick = 0.0
 
     @property
@@ -142,14 +111,19 @@ class Supervisor:
         """Workers that were lost and have sent nothing since, restarted or not."""
         return frozenset(k for k, worker in enumerate(self._workers) if worker.is_gone)
 
+    @property
+    def failure(self) -> WorkerFailed | None:
+        """The last error of user code that its worker has not recovered from."""
+        return next(reversed(self._failures.values()), None)
+
     def status(self, worker: int) -> str:
         """Of a worker: starting, working, waiting or retired."""
         return self._workers[worker].status
 
     def begin(self, now: float) -> list[Command]:
         """What is to be done first."""
-        for worker in self._workers:
-            worker.since = now
+        for k in range(len(self._workers)):
+            self._patience.started(k, now)
         self._last_tick = now
         return [Start(k, 0) for k in range(len(self._workers))]
 
@@ -168,6 +142,9 @@ class Supervisor:
             return self._lost(event, now)
         if isinstance(event, WorkerFailed):
             return self._failed(event, now)
+        if isinstance(event, Beat):
+            self._patience.beat(event, now)
+            return []
         if isinstance(event, Tick):
             return self._tick(now)
         return self.coordinator.handle(DeadlinePassed())
@@ -181,12 +158,9 @@ class Supervisor:
         wrong = self._what_is_wrong(answer)
         if wrong:
             return self._fault(answer.task.worker, Happening.REFUSED, wrong, now)
-        self._heard(known, now)
-        if answer.ends_task:
-            known.n_tasks -= 1
+        self._heard(answer, now)
         if not isinstance(answer, Block):
             return [Keep(answer), *self._ready(self.coordinator.handle(answer, now), now)]
-        known.n_draws += len(answer.payload)
         self._note(answer)
         commands = self._ready(self.coordinator.handle(answer, now), now)
         return [Keep(answer), *self._quarantine(now), *commands]
@@ -229,24 +203,22 @@ class Supervisor:
                 commands += [Note(k, Happening.QUARANTINED, why), Kill(k), *self._retire(k, now)]
         return commands
 
-    def _heard(self, worker: _Worker, now: float) -> None:
-        """Note how long a worker was silent. Its start counts too: a slow worker starts slowly."""
-        gap = now - worker.since
-        (self._first_gaps if worker.status == "starting" else self._gaps).append(gap)
-        worker.longest = max(worker.longest, gap)
-        worker.status, worker.since, worker.losses = "working", now, 0
+    def _heard(self, answer: Answer, now: float) -> None:
+        """Note that a worker is at work, and how much it has done."""
+        k = answer.task.worker
+        worker = self._workers[k]
+        worker.status, worker.losses = "working", 0
+        worker.n_draws += answer.size
+        worker.n_tasks -= answer.ends_task
+        self._patience.heard(k, now)
+        self._failures.pop(k, None)
 
     def _ready(self, commands: list[Command], now: float) -> list[Command]:
         """Count tasks, and give them the states that their workers do not know."""
         for command in commands:
             if isinstance(command, Work):
-                self._given(self._workers[command.worker], now)
+                self._workers[command.worker].n_tasks += 1
         return [self._with_start(c) if isinstance(c, Task) else c for c in commands]
-
-    def _given(self, worker: _Worker, now: float) -> None:
-        if not worker.n_tasks and worker.status == "working":
-            worker.since = now
-        worker.n_tasks += 1
 
     def _with_start(self, task: Task) -> Task:
         worker, chain = self._workers[task.worker], _chain(task)
@@ -263,24 +235,30 @@ class Supervisor:
     def _lost(self, event: WorkerLost, now: float) -> list[Command]:
         if self._workers[event.worker].status in ("waiting", "retired"):
             return []
-        return self._fault(event.worker, Happening.LOST, event.why, now)
+        blamed = not event.with_another
+        return self._fault(event.worker, Happening.LOST, event.why, now, blamed=blamed)
 
     def _failed(self, event: WorkerFailed, now: float) -> list[Command]:
-        self.failure = event
+        if self._workers[event.worker].status in ("waiting", "retired"):
+            return []
+        self._failures.pop(event.worker, None)  # the new one is the last
+        self._failures[event.worker] = event
         where = "" if event.shard is None else f" on shard {event.shard}"
         details = f"{event.kind}{where}: {event.message}\n{event.traceback}"
-        if is_our_own(event.kind):  # the model or its rows were refused, and would be again
+        if is_refusal(event.kind):  # it would be refused again
             note = Note(event.worker, Happening.FAILED, details)
             return [note, *self.coordinator.handle(DeadlinePassed())]
         return self._fault(event.worker, Happening.FAILED, details, now)
 
-    def _fault(self, k: int, what: Happening, details: str, now: float) -> list[Command]:
+    def _fault(
+        self, k: int, what: Happening, details: str, now: float, *, blamed: bool = True
+    ) -> list[Command]:
         worker, limits = self._workers[k], self._limits
         if what in (Happening.FAILED, Happening.REFUSED):
             forgiven = worker.n_draws - worker.failed_at > limits.progress
             worker.failures = 1 if forgiven else worker.failures + 1
             worker.failed_at = worker.n_draws
-        worker.losses += 1
+        worker.losses += blamed
         worker.told.clear()
         worker.n_tasks = 0
         commands: list[Command] = [Note(k, what, details), Kill(k)]
@@ -299,36 +277,23 @@ class Supervisor:
 
     def _tick(self, now: float) -> list[Command]:
         commands: list[Command] = []
-        self._forgive(now)
-        for k, worker in enumerate(self._workers):
-            if worker.status == "waiting" and now >= worker.restart_at:
-                worker.status, worker.since = "starting", now
-                worker.attempt += 1
-                commands += [Note(k, Happening.RESTARTED, ""), Start(k, worker.attempt)]
-            elif self._is_silent(worker, now):
-                details = f"no word for {now - worker.since:.1f} s"
-                commands += self._fault(k, Happening.SILENT, details, now)
-        return [*commands, *self._ready(self.coordinator.wake(now), now)]
-
-    def _forgive(self, now: float) -> None:
-        """Allow for the time that this process itself slept: workers may have slept too."""
-        slept = now - self._last_tick - self._limits.block / 2
+        slept = now - self._last_tick - _SLEEP
         self._last_tick = now
         if slept > 0:
-            for worker in self._workers:
-                worker.since += slept
+            self._patience.forgive(slept)
+        for k, worker in enumerate(self._workers):
+            if worker.status == "waiting" and now >= worker.restart_at:
+                commands += self._restart(k, now)
+            elif worker.is_judged and (why := self._patience.complaint(k, now)):
+                commands += self._fault(k, Happening.SILENT, why, now)
+        return [*commands, *self._ready(self.coordinator.wake(now), now)]
 
-    def _is_silent(self, worker: _Worker, now: float) -> bool:
-        limits, silence = self._limits, now - worker.since
-        if worker.status == "starting":
-            known = self._first_gaps
-            return bool(known) and silence > max(
-                limits.first_block, limits.multiple * median(known)
-            )
-        if worker.status != "working" or not worker.n_tasks or silence < limits.block:
-            return False
-        usual = median(self._gaps) if self._gaps else 0.0
-        return silence > max(limits.multiple * usual, limits.own_multiple * worker.longest)
+    def _restart(self, k: int, now: float) -> list[Command]:
+        worker = self._workers[k]
+        worker.status = "starting"
+        worker.attempt += 1
+        self._patience.started(k, now)
+        return [Note(k, Happening.RESTARTED, ""), Start(k, worker.attempt)]
 
 
 def _chain(task: Task) -> Chain:

@@ -14,8 +14,9 @@ from quorate.passes.inquiry import OneQuestion
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.messages import Block, Command, Event, Happening
 from quorate.protocol.passes import PassCoordinator, PassSchedule
+from quorate.protocol.patience import Limits
 from quorate.protocol.sums import Sums
-from quorate.protocol.supervisor import Limits, Supervisor
+from quorate.protocol.supervisor import Supervisor
 from quorate.samplers import fit_of
 from quorate.trust.shards import ShardChains
 

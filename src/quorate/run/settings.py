@@ -16,9 +16,9 @@ from quorate.engines.options import ENGINES, EngineOptions
 from quorate.errors import BadInputError, require
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.exact import ExactScheme
+from quorate.protocol.patience import Limits
 from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
 from quorate.protocol.schemes import SCHEMES, chosen
-from quorate.protocol.supervisor import Limits
 from quorate.run.progress import Listener
 from quorate.run.stopping import Until
 from quorate.samplers import make_sampler
