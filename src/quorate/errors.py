@@ -93,11 +93,17 @@ class WorkerFailedError(QuorateError):
     """Code of the model or the sampler raised an error in a worker process."""
 
     def __init__(
-        self, worker: int, shard: int | None, kind: str, message: str, traceback: str
+        self,
+        worker: int,
+        shard: int | None,
+        kind: str,
+        message: str,
+        traceback: str,
+        run_dir: str | None = None,
     ) -> None:
-        super().__init__(worker, shard, kind, message, traceback)
+        super().__init__(worker, shard, kind, message, traceback, run_dir)
         self.worker, self.shard, self.kind = worker, shard, kind
-        self.message, self.traceback = message, traceback
+        self.message, self.traceback, self.run_dir = message, traceback, run_dir
 
     @property
     def is_bad_input(self) -> bool:
@@ -106,7 +112,11 @@ class WorkerFailedError(QuorateError):
 
     def __str__(self) -> str:
         where = "" if self.shard is None else f" on shard {self.shard}"
-        return f"worker {self.worker} failed{where} with {self.kind}: {self.message}"
+        said = f"worker {self.worker} failed{where} with {self.kind}: {self.message}"
+        if self.run_dir is None:
+            return said
+        way_out = f"quorate.resume({self.run_dir!r}, model) continues the run with a mended model"
+        return f"{said.rstrip('.')}. The draws so far are kept: {way_out}."
 
 
 class UnreachableError(QuorateError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
 from quorate.engines.host_process import HostProcess
+from quorate.engines.logs import Logs
 from quorate.engines.service import (
     WarningsHeard,
     events_of,
@@ -40,7 +41,7 @@ class ProcessEngine:
     n_workers
         K. There may be more of them than cores.
     logs
-        Folder for what workers print, one file for each process.
+        Folder for what workers print, one file for each process, of limited size.
     n_processes
         With fewer than workers, they share them. With more, the others stand by as spares.
     handicaps
@@ -70,8 +71,7 @@ class ProcessEngine:
         self._starts = threading.Lock()  # one at a time: each takes a few open files
         self._warnings = WarningsHeard()
         self._next_look = 0.0
-        self._logs = logs
-        logs.mkdir(parents=True, exist_ok=True)
+        self._logs = Logs(logs)
         n_spares = max((n_processes or 0) - n_workers, 0)
         self._spares = [self._spawn() for _ in range(n_spares)]
 
@@ -145,6 +145,7 @@ class ProcessEngine:
             host.close(deadline)
         if self._template is not None:
             self._template.close()
+        self._logs.trim()
 
     def _living(self) -> list[HostProcess]:
         return [host for host in self._all if host.is_alive]
@@ -155,10 +156,11 @@ class ProcessEngine:
             self.poll(timeout=0.01)  # a worker may be waiting for us to read
 
     def _signs(self) -> Iterator[Event]:
-        """Signs of life of all processes, a few times a second."""
+        """Signs of life of all processes, a few times a second; a time to look at logs, too."""
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
+        self._logs.trim()
         for host, workers in zip(self._hosts, self._hosted, strict=True):
             sign = host is not None and host.sign()
             is_stopped = host is not None and not sign and host.is_stopped
@@ -167,7 +169,7 @@ class ProcessEngine:
                 yield from (Beat(worker, doing, is_stopped) for worker in workers)
 
     def _spawn(self) -> HostProcess:
-        log = self._logs / f"process-{len(self._all)}.log"
+        log = self._logs.new()
         if not self._all:
             self._template = template_for(log)
         host = HostProcess(log, self._incoming, self._template, self._starts)

@@ -211,11 +211,15 @@ class Service:
             self._one_answer(tasks)
 
     def tell_failure(self, error: Exception) -> None:
-        """Report an error that user code has raised, or that refuses the model."""
+        """Report an error that user code has raised, or that refuses the model.
+
+        What the system could not do, such as to read a file, is no refusal: it may work again.
+        """
+        cause = error.__cause__ if isinstance(error.__cause__, OSError | MemoryError) else error
         fields = {
             "worker": self._at_work,
             "shard": None if self._worker is None else self._worker.chains.at_work_on,
-            "kind": type(error).__name__,
+            "kind": type(cause).__name__,
             "message": str(error),
             "traceback": traceback.format_exc(),
         }

@@ -326,7 +326,7 @@ class Run:
         if result.stopped != WORKERS_LOST:
             return result
         if failure is not None:
-            raise WorkerFailedError(*failure)
+            raise WorkerFailedError(*failure, str(self.folder))
         raise LostShardError(self._lost_shards(), result)
 
     def _restore_prior(self) -> None:
