@@ -43,13 +43,14 @@ class OutOfMemory:
         self.marker, self.lacks = marker, None
 
     def __call__(self, theta, shard):
+        value = log_likelihood(theta, shard)
         if self.lacks is None:
             self.lacks = self.is_first()
         if self.lacks:
             limit = resource.getrlimit(resource.RLIMIT_AS)[1]
-            resource.setrlimit(resource.RLIMIT_AS, (memory_now() + 2**26, limit))  # ulimit -v
-            bytearray(2**30)
-        return log_likelihood(theta, shard)
+            resource.setrlimit(resource.RLIMIT_AS, (memory_now() + 2**29, limit))  # ulimit -v
+            bytearray(2**31)
+        return value
 
     def is_first(self):
         try:

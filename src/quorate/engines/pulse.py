@@ -13,6 +13,7 @@ from quorate._types import Array
 from quorate.models.subposterior import Target
 from quorate.protocol.messages import Doing
 
+Begun = tuple[str, str, float]  # the step that was interrupted, the new one, and when
 _SLICE = 1.0  # seconds of a delay put in on purpose that count as one step
 
 
@@ -26,15 +27,25 @@ class Pulse:
     @contextmanager
     def doing(self, step: str) -> Iterator[None]:
         """Do one step. It may interrupt another."""
-        outer, _ = self._now
-        began = time.monotonic()
-        self._now = step, began
+        begun = self.begin(step)
         try:
             yield
         finally:
-            ended = time.monotonic()
-            self._longest[step] = max(ended - began, self._longest.get(step, 0.0))
-            self._now = outer, ended
+            self.end(begun)
+
+    def begin(self, step: str) -> Begun:
+        """Begin a step; pass the result to `end`. For steps of microseconds."""
+        begun = self._now[0], step, time.monotonic()
+        self._now = begun[1:]
+        return begun
+
+    def end(self, begun: Begun) -> None:
+        """End a step, and return to the one that it interrupted."""
+        outer, step, began = begun
+        now = time.monotonic()
+        if now - began > self._longest.get(step, -1.0):
+            self._longest[step] = now - began
+        self._now = outer, now
 
     def wait(self, seconds: float) -> None:
         """Sleep, in place of work that takes so long: slow work is many steps, not one."""
@@ -56,9 +67,15 @@ class WatchedTarget(Target):
     pulse: Pulse
 
     def log_density(self, x: Array) -> float:
-        with self.pulse.doing("log_density"):
+        begun = self.pulse.begin("log_density")
+        try:
             return super().log_density(x)
+        finally:
+            self.pulse.end(begun)
 
     def log_density_and_gradient(self, x: Array) -> tuple[float, Array]:
-        with self.pulse.doing("log_density_and_gradient"):
+        begun = self.pulse.begin("log_density_and_gradient")
+        try:
             return super().log_density_and_gradient(x)
+        finally:
+            self.pulse.end(begun)
