@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -164,6 +165,41 @@ def test_an_actor_that_is_killed_comes_back(cluster, rows, tmp_path, engine, of_
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert result.stopped == "done"
     assert [note.what for _, note in result.timeline.notes] == ["lost", "restarted"]
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
+
+
+def test_an_actor_that_is_stopped_is_replaced(cluster, rows, tmp_path, engine, of_processes):
+    stopped = []
+
+    def stop(engine):
+        _, pid = homes_of(engine)[1]
+        stopped.append(os.pidfd_open(pid))
+        os.kill(pid, signal.SIGSTOP)
+
+    engine.is_time = lambda engine, worker: worker == 1
+    engine.act = stop
+    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
+    assert result.stopped == "done"
+    assert [note.what for _, note in result.timeline.notes] == ["silent", "restarted"]
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
+    assert all(ended(pidfd) for pidfd in stopped)
+
+
+class SlowRows(MeanModel):
+    """Takes six seconds for two evaluations on one shard, long after the others."""
+
+    n = 0
+
+    def log_likelihood(self, x, shard):
+        self.n += 1
+        if self.n in (300, 301) and 7 in shard["row"]:
+            time.sleep(6.0)
+        return super().log_likelihood(x, shard)
+
+
+def test_an_actor_that_gets_slow_is_not_replaced(cluster, rows, tmp_path, of_processes):
+    result = sample(rows, tmp_path / "ray", SlowRows(), engine=quorate.Ray(cluster.address))
+    assert result.timeline.notes == []
     np.testing.assert_array_equal(result.unconstrained, of_processes)
 
 

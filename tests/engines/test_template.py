@@ -181,6 +181,8 @@ def test_a_template_that_hangs_is_given_up_with_the_worker_that_waits_for_it(row
         [template] = templates_of(os.getpid())
         os.kill(template, signal.SIGSTOP)
         engine.start(2, 0)
+        while Beat(2, is_stopped=True) not in engine.poll(0.1):
+            pass
         assert engine.pid(2) is None
         engine.kill(2)
         assert set(lost(engine, 2)) == {0, 1}

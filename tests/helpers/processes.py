@@ -2,7 +2,10 @@
 
 import os
 import select
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +61,45 @@ class BrokenModel(MeanModel):
         if 7 in shard["row"]:
             raise ZeroDivisionError("a row that cannot be")
         return super().log_likelihood(x, shard)
+
+
+class NastyModel(MeanModel):
+    """User code that prints without end, starts processes, and raises now and then.
+
+    Errors are so far apart that no worker is retired for them.
+    """
+
+    is_calm, n = False, 0
+
+    def log_likelihood(self, x, shard):
+        self.n += 1
+        if not self.is_calm:
+            self.misbehave()
+        return super().log_likelihood(x, shard)
+
+    def misbehave(self):
+        sys.stdout.write("all work and no play\n" * 10)
+        if self.n == 50:
+            subprocess.Popen(["/bin/sleep", "600"])
+        if self.n == 60 and os.fork() == 0:
+            time.sleep(600)
+            os._exit(0)
+        if self.n == 3000:
+            raise OSError("the disk is away") if os.getpid() % 2 else MemoryError
+
+
+def descendants_of(pid):
+    """Processes below one, by the parents that the kernel names."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(") ")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
 
 
 def children_of(pid):

@@ -1,5 +1,6 @@
 """Real processes under seeded chaos: workers killed, stopped, garbled; the coordinator killed.
 
+User code prints without end, starts processes, raises now and then and runs out of memory.
 After every run: no accepted draw was lost or doubled, every draw equals its keyed re-computation,
 nothing is left running, and the journal can be read.
 """
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import ended, templates_of, workers_of
+from helpers.processes import descendants_of, ended, templates_of, workers_of
 from quorate.engines.packing import unpacked
 from quorate.engines.worker import Job, Worker
 from quorate.journal import BlockRecord, ChainKey, JournalReader, TaskGiven
@@ -29,7 +30,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {tests!r})
 import numpy as np, quorate
-from helpers.processes import MeanModel
+from helpers.processes import NastyModel
 def tell(progress):
     print(progress.draws, flush=True)
 if {again!r}:
@@ -37,7 +38,7 @@ if {again!r}:
 else:
     z = np.random.default_rng({seed}).normal([1.0, -2.0], size=(4000, 2))
     rows = {{"z": z, "row": np.arange(4000)}}
-    quorate.sample(MeanModel(), rows, run_dir={run!r}, progress=tell, **{options!r})
+    quorate.sample(NastyModel(), rows, run_dir={run!r}, progress=tell, **{options!r})
 """
 
 
@@ -54,6 +55,7 @@ class Sitting:
             text=True,
         )
         self.seen = {}
+        self.has_lost_template = False
 
     def looks(self):
         """Every time that the run tells how far it is."""
@@ -66,7 +68,7 @@ class Sitting:
             pids = templates_of(self.process.pid) + workers_of(self.process.pid)
         except (FileNotFoundError, ProcessLookupError):
             return []  # the run is over, or one has just ended
-        for pid in set(pids) - set(self.seen):
+        for pid in {*pids, *descendants_of(self.process.pid)} - set(self.seen):
             with suppress(ProcessLookupError):  # it has gone by itself
                 self.seen[pid] = os.pidfd_open(pid)
         return pids
@@ -77,12 +79,17 @@ class Sitting:
         if pids:
             pid, attack = int(rng.choice(pids)), attacks[rng.integers(len(attacks))]
             is_template = pid in templates_of(self.process.pid)
+            self.has_lost_template |= is_template
             (kill if is_template else attack)(pid)  # nobody misses one that is stopped for a minute
 
     def end(self):
         self.processes()
         self.process.kill()
         self.process.communicate()
+        if self.has_lost_template:  # nobody was left to end what user code has started
+            for pidfd in self.seen.values():
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         assert all(ended(pidfd) for pidfd in self.seen.values())
 
 
@@ -155,6 +162,7 @@ def warm_starts(run):
 def recomputed(run, key, n):
     """The draws of a chain, computed by nobody else than us."""
     things = unpacked((run / "model.pkl").read_bytes())
+    things["model"].is_calm = True
     with JournalReader(run) as reader:
         settings = Settings.from_json(reader.configuration()["settings"])
     side = settings.make_scheme(things["model"].dim).worker_side

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import MeanModel, ended, workers_of
+from helpers.processes import MeanModel, descendants_of, ended, workers_of
 from quorate.engines import process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
@@ -67,20 +67,6 @@ def sample(model, rows, run, progress=False, **options):
     return quorate.sample(model, rows, run_dir=run, progress=progress, check=False, **options)
 
 
-def descendants(pid):
-    """Processes below one, by the parents that the kernel names."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(") ")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    found = [pid]
-    for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
-    return found[1:]
-
-
 class Watch:
     """Sees all processes of a run when there are draws, and may do something to them."""
 
@@ -89,7 +75,7 @@ class Watch:
 
     def __call__(self, progress):
         if not self.seen and progress.draws >= self.after:
-            self.seen = {pid: os.pidfd_open(pid) for pid in descendants(os.getpid())}
+            self.seen = {pid: os.pidfd_open(pid) for pid in descendants_of(os.getpid())}
             self.act()
 
 
@@ -114,7 +100,7 @@ def test_what_user_code_starts_ends_with_its_worker(way, rows, tmp_path):
 
     def kill():
         [worker] = workers_of(os.getpid())[:1]
-        killed.extend(os.pidfd_open(pid) for pid in [worker, *descendants(worker)])
+        killed.extend(os.pidfd_open(pid) for pid in [worker, *descendants_of(worker)])
         os.kill(worker, signal.SIGKILL)
 
     alive = []
@@ -154,7 +140,7 @@ def test_nothing_is_left_of_a_run_that_is_ended(way, number, tmp_path):
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
     ) as coordinator:
         coordinator.stdout.readline()
-        pids = descendants(coordinator.pid)
+        pids = descendants_of(coordinator.pid)
         assert len(pids) >= 5
         processes = [os.pidfd_open(pid) for pid in pids]
         coordinator.send_signal(number)
