@@ -95,7 +95,7 @@ def test_a_model_that_raises_is_told_with_its_shard(program, tmp_path, rng):
     path = tmp_path / "numbers.csv"
     pd.DataFrame({"y": rng.normal(size=50)}).to_csv(path, index=False)
     result = quorate("sample", f"{program}:broken", path, *QUICK)
-    assert result.exit_code == 2
+    assert result.exit_code == 4  # after a few tries
     assert "boom" in result.stderr
     assert "shard" in result.stderr
 
