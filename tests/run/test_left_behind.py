@@ -79,12 +79,12 @@ class Watch:
             self.act()
 
 
-@pytest.mark.parametrize("is_forked", [True, False])
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize(
+    ("way", "is_forked"), [*((way, True) for way in WAYS), ("exec", False), ("fork", False)]
+)
 def test_what_user_code_starts_ends_with_the_run(way, is_forked, rows, tmp_path, monkeypatch):
+    """An interpreter of its own has no subreaper, only a group."""
     if not is_forked:
-        if way in ("session", "away"):
-            pytest.skip("an interpreter of its own has no subreaper")
         monkeypatch.setattr(process, "template_for", lambda log: None)
     watch = Watch()
     result = sample(Starter(way), rows, tmp_path / "run", watch)
@@ -93,7 +93,7 @@ def test_what_user_code_starts_ends_with_the_run(way, is_forked, rows, tmp_path,
     assert all(ended(pidfd) for pidfd in watch.seen.values())
 
 
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("way", ["fork", "away"])
 def test_what_user_code_starts_ends_with_its_worker(way, rows, tmp_path):
     """Also in the middle of a run: nothing of a worker that was killed lives on."""
     killed = []
