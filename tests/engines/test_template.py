@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -222,6 +223,32 @@ def test_a_run_outlives_its_template(rows, tmp_path):
     whole = quorate.sample(MeanModel(), rows, run_dir=tmp_path / "b", progress=False, **options)
     assert len(attack.killed) == 1
     assert result.stopped == "done"  # a worker that had sent all its draws may count as lost
+    np.testing.assert_array_equal(result.unconstrained, whole.unconstrained)
+
+
+class StopTemplate:
+    """Stops the template once, when there are draws, and kills a worker that is still needed."""
+
+    def __init__(self):
+        self.is_done = False
+
+    def __call__(self, progress):
+        if not self.is_done and progress.draws >= 50:
+            self.is_done = True
+            [template] = templates_of(os.getpid())
+            os.kill(template, signal.SIGSTOP)
+            behind = min(progress.workers, key=lambda worker: worker.draws)
+            os.kill(behind.pid, signal.SIGKILL)
+
+
+def test_a_template_that_is_stopped_is_noticed_within_ten_seconds(rows, tmp_path):
+    options = {"workers": N, "draws": 4000, "sampler": "ellipse", "scheme": "cmc", "check": False}
+    attack, run = StopTemplate(), tmp_path / "a"
+    result = quorate.sample(MeanModel(), rows, run_dir=run, progress=attack, **options)
+    whole = quorate.sample(MeanModel(), rows, run_dir=tmp_path / "b", progress=False, **options)
+    [silent] = [note for _, note in result.timeline.notes if note.what == "silent"]
+    said = re.match(r"its process is stopped, no sign of life for (\S+) s", silent.details)
+    assert float(said[1]) < 10
     np.testing.assert_array_equal(result.unconstrained, whole.unconstrained)
 
 
