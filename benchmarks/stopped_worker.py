@@ -3,7 +3,7 @@
 Draws take as long as they are told to (a sleep in the likelihood), so that a worker that hangs does
 not make the others faster by the processor time it leaves to them. `cmc` waits until the silence is
 noticed and the worker replaced; schemes with r = 2 should take less than 1.25 times as long, if
-they take long enough for the two seconds of silence not to matter.
+they take long enough for the six seconds of silence not to matter.
 """
 
 import os

@@ -109,16 +109,15 @@ class Patience:
 
     def complaint(self, worker: int, now: float) -> str:
         """Why a worker that has work counts as dead or stuck; an empty string if it does not."""
-        signs = self._signs[worker]
-        silence = now - signs.heard
+        signs, limits = self._signs[worker], self._limits
+        silence, spent = now - signs.heard, now - signs.began
+        if silence <= min(limits.stopped, limits.silence) and spent <= limits.step:
+            return ""  # as nearly always: this is asked many times a second
         if silence > self._allowed_silence(worker):
             stopped = "its process is stopped, " if signs.is_stopped else ""
             return f"{stopped}no sign of life for {silence:.1f} s"
-        usual = self._usual(worker)
-        if not signs.has_beaten or not signs.step or usual is None:
-            return ""
-        spent = now - signs.began
-        if spent <= max(self._limits.step, self._limits.multiple * usual):
+        usual = self._usual(worker) if signs.step else None
+        if usual is None or spent <= max(limits.step, limits.multiple * usual):
             return ""
         return f"stuck: {signs.step} has taken {spent:.1f} s, where {usual:.2g} s is usual"
 
