@@ -623,7 +623,7 @@ def test_batches_must_be_alike(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "BATCH_BYTES", 40)
     for way_out, changed in (
         ("Earlier rows were <f8 of shape", lambda batch: {"x": np.ones((5, 2))}),
-        ("Earlier rows were <f8 of shape", lambda batch: {"x": batch["x"] + 1j}),
+        ("holds complex numbers", lambda batch: {"x": batch["x"] + 1j}),
         ("transform returned y for a batch. It must return x", lambda batch: {"y": batch["x"]}),
     ):
         with pytest.raises(BadInputError, match=way_out):

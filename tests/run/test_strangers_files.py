@@ -28,7 +28,7 @@ from quorate.report import report, write_report
 from quorate.run.history import History
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - nothing is synced there
-N_FUZZ = int(os.environ.get("QUORATE_FUZZ", "250"))
+N_FUZZ = int(os.environ.get("QUORATE_FUZZ", "200"))
 
 
 def journal(folder, kept, records=()):
