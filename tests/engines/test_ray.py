@@ -313,6 +313,12 @@ def sockets_of(pid):
     return {link[8:-1] for link in links if link.startswith("socket:[")}
 
 
+def session_files_of(pid):
+    """Files of Ray's session that a process has open."""
+    links = [file.readlink() for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()]
+    return {link for link in links if "session_" in str(link) and link.exists()}
+
+
 def listening():
     """Addresses that are listened on, by the inode of the socket."""
     found = {}
@@ -337,11 +343,16 @@ def test_a_cluster_of_our_own_is_private_and_goes_with_us(script):
     addresses = [address for inode, address in listening().items() if inode in theirs]
     assert len(addresses) > 3  # of the head, of the node, of both workers
     assert all(is_loopback(address) for address in addresses)
+    files = set().union(*map(session_files_of, family))
+    assert files
+    for file in files:  # nobody else gets as far as there
+        assert any(not folder.stat().st_mode & 0o077 for folder in file.parents)
     os.killpg(script.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
     reason, n_draws = script.stdout.read().splitlines()[-1].split()
     assert reason == "interrupted"
     assert int(n_draws) > 0
     assert all(ended(handle) for handle in handles)
+    assert not any(file.exists() for file in files)
 
 
 def test_a_listener_on_all_addresses_would_be_seen():

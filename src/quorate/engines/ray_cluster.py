@@ -5,8 +5,10 @@ A cluster of our own listens on the loopback interface only and asks for a token
 
 import os
 import secrets
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +46,7 @@ class Cluster:
             _ask_for_token()
         self.ray: Any = load("ray", "ray")
         self._is_ours = not self.ray.is_initialized()
+        self._folder: str | None = None  # of a cluster of our own
         if not self._is_ours:
             require(
                 address is None,
@@ -70,6 +73,8 @@ class Cluster:
         """End the connection if it is ours, and the cluster if that is."""
         if self._is_ours:
             self.ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _connect(self, address: str) -> None:
         try:
@@ -81,8 +86,11 @@ class Cluster:
             ) from error
 
     def _start(self) -> None:
+        # Ray opens its own folder, with logs and sockets, to everybody. The one around it is ours.
+        self._folder = tempfile.mkdtemp(prefix="qr-")  # short: paths of sockets have a limit
         with _on_loopback():
             self.ray.init(
+                _temp_dir=str(Path(self._folder) / "ray"),
                 address="local",  # or Ray would join a cluster that somebody else left running
                 include_dashboard=False,
                 object_store_memory=_OBJECT_STORE,
