@@ -30,8 +30,8 @@ def result(tmp_path_factory, heard):
 def test_a_run_tells_its_phase(result, heard):
     first, last = heard[0], heard[-1]
     assert (first.phase, first.passes) == ("surveying shards", 0)
-    assert (last.phase, last.passes) == ("done", result.n_passes)
-    assert "drawing" in {progress.phase for progress in heard}
+    assert (last.phase, last.passes) == ("saving", result.n_passes)
+    assert {"drawing", "done", "checking"} <= {progress.phase for progress in heard}
 
 
 def test_summary_prints_it_again(result):

@@ -72,7 +72,7 @@ def test_a_run_that_cannot_save_its_result_has_it_in_the_error(rows, finished, t
 
     def fill(progress):
         if progress.draws >= 3000:
-            (run / "draws.npz").mkdir()  # a folder in the place of a file
+            (run / "draws.npz").mkdir(exist_ok=True)  # a folder in the place of a file
 
     with pytest.raises(SaveError, match=r"draws\.npz cannot be written.*`error\.result`") as caught:
         sample(rows, run, fill)

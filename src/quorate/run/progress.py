@@ -11,13 +11,14 @@ from typing import Any, TextIO
 from quorate.protocol.messages import Note
 
 _LINES_EVERY, _TABLE_EVERY = 5.0, 0.25  # seconds
+_MANY = 100_000  # draws
 _FIRST_LINES = 3  # notes of a worker's traceback that a line has room for
 
 
 class Stage(StrEnum):
     """What is done after the last draw."""
 
-    MERGING = "merging"
+    GATHERING = "gathering"
     SUMMARISING = "summarising"
     SAVING = "saving"
     CHECKING = "checking"
@@ -55,7 +56,7 @@ class Progress:
         What happened to workers, and when.
     phase, passes
         What an exact run does, such as "fitting", and its passes so far; an empty string and 0 for
-        a merge. After the last draw also "merging", "summarising", "saving" or "checking".
+        a merge. After the last draw also "gathering", "summarising", "saving" or "checking".
     """
 
     seconds: float
@@ -122,11 +123,15 @@ class Every:
 
 
 def plain_lines(file: TextIO | None = None) -> Listener:
-    """Report progress as lines: one every few seconds, and one for every event of a worker."""
+    """Report progress as lines: one every few seconds, and one for every event of a worker.
+
+    What is done after the last draw is told where there are so many draws that it takes long.
+    """
     n_told = 0
 
     def show(progress: Progress) -> None:
-        print(one_line(progress), file=file or sys.stderr, flush=True)
+        if progress.draws >= _MANY or not isinstance(progress.phase, Stage):
+            print(one_line(progress), file=file or sys.stderr, flush=True)
 
     lines = Every(_LINES_EVERY, show)
 

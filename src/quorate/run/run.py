@@ -191,7 +191,7 @@ class Run:
 
     def _merged(self) -> Result:
         """The result of the draws so far, saved."""
-        self._stages.tell(Stage.MERGING)
+        self._stages.tell(Stage.GATHERING)
         result = self.result(self.why_stopped)
         self._stages.tell(Stage.SUMMARISING)
         result.summary_rows()
