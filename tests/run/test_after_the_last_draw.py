@@ -32,12 +32,12 @@ def sample(rows, run, listen, **options):
 def test_what_is_done_after_the_last_draw_is_told(rows, tmp_path):
     told = []
     sample(rows, tmp_path / "run", lambda progress: told.append(progress.phase))
-    after = ["merging", "summarising", "saving", "checking", "saving"]
+    after = ["gathering", "summarising", "saving", "checking", "saving"]
     assert [phase for phase in told if phase] == after
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stage", ["merging", "saving"])
+@pytest.mark.parametrize("stage", ["gathering", "saving"])
 def test_a_signal_after_the_last_draw_ends_the_run_at_once(number, stage, rows, tmp_path):
     run = tmp_path / "run"
 

@@ -12,7 +12,6 @@ from quorate.protocol.messages import Note
 
 _LINES_EVERY, _TABLE_EVERY = 5.0, 0.25  # seconds
 _MANY = 100_000  # draws
-_FIRST_LINES = 3  # notes of a worker's traceback that a line has room for
 
 
 class Stage(StrEnum):
