@@ -40,9 +40,9 @@ class Settings:
     Parameters
     ----------
     method
-        Exact: draw from the posterior itself, by passes over all shards; or merge: combine draws of
-        single shards, as in the paper. The default is exact, but merge if you name a sampler or let
-        a run exclude shards: only merges have these.
+        Whether to draw from the posterior itself, by passes over all shards (exact, the default),
+        or to combine draws of single shards, as in the paper (merge). It is merge if you name a
+        sampler or let a run exclude shards: only merges have these.
     workers
         Number of workers K, and of shards. There may be more workers than cores.
     redundancy
