@@ -355,6 +355,17 @@ def test_a_cluster_of_our_own_is_private_and_goes_with_us(script):
     assert not any(file.exists() for file in files)
 
 
+def test_a_cluster_of_our_own_does_not_outlive_a_killed_coordinator(script):
+    family = family_of(script.pid)
+    handles = [os.pidfd_open(pid) for pid in family[1:]]
+    files = set().union(*map(session_files_of, family))
+    started = time.monotonic()
+    script.kill()
+    assert all(ended(handle) for handle in handles)
+    assert time.monotonic() - started < 20  # Ray's own agents take about a minute to notice
+    assert not any(file.exists() for file in files)
+
+
 def test_a_listener_on_all_addresses_would_be_seen():
     with socket.create_server(("", 0)):
         ours = sockets_of(os.getpid())
