@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import BrokenModel, MeanModel, ended
+from helpers.processes import PATIENCE, BrokenModel, MeanModel, ended
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.options import ENGINES
@@ -48,11 +49,16 @@ def cluster():
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 
-        soon = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
+        # A node that is gone is known to be at once, and one that is stopped never.
+        soon = {
+            "health_check_period_ms": 300,
+            "health_check_failure_threshold": 3,
+            "health_check_timeout_ms": 3_600_000,
+        }
         options = {
             "include_dashboard": False,
             "node_ip_address": "127.0.0.1",
-            "_system_config": soon,  # a node that is gone is to be known to be
+            "_system_config": soon,
         }
         cluster = Cluster(initialize_head=True, head_node_args=options)
         cluster.add_node(node_ip_address="127.0.0.1")
@@ -246,6 +252,38 @@ def test_what_user_code_raises_is_told(cluster, rows, tmp_path):
     assert "ZeroDivisionError" in caught.value.traceback
     folder = tmp_path / "run" / "shards"
     assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
+
+
+def test_a_node_that_is_stopped_is_avoided_at_once(cluster, rows, tmp_path, engine, of_processes):
+    (node,) = cluster.worker_nodes
+    (raylet,) = node.all_processes["raylet"]
+    family, restarted_on = [], []
+
+    def stop(engine):
+        family.extend(family_of(raylet.process.pid))
+        signal_all(family, signal.SIGSTOP)
+
+    def start(engine, worker, attempt):
+        RayEngine.start(engine, worker, attempt)
+        if attempt:
+            restarted_on.append(engine.placed[worker])
+
+    engine.is_time = lambda engine, worker: engine.placed[worker] == node.node_id
+    engine.act, engine.start = stop, start
+    try:
+        options = {"until": quorate.Until(time=PATIENCE), "check": False}
+        result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address), **options)
+    finally:
+        signal_all(family, signal.SIGCONT)
+    assert result.stopped == "done"
+    assert restarted_on == [cluster.head_node.node_id]
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
+
+
+def signal_all(pids, number):
+    for pid in pids:
+        with suppress(ProcessLookupError):  # Ray ends workers that it does not need
+            os.kill(pid, number)
 
 
 def test_a_node_that_is_lost_is_done_without(cluster, rows, tmp_path, engine, of_processes):
