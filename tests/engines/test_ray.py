@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import quorate
+from helpers import chaos
 from helpers.processes import PATIENCE, BrokenModel, MeanModel, ended
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
@@ -402,6 +403,25 @@ def test_a_cluster_of_our_own_does_not_outlive_a_killed_coordinator(script):
     assert all(ended(handle) for handle in handles)
     assert time.monotonic() - started < 20  # Ray's own agents take about a minute to notice
     assert not any(file.exists() for file in files)
+
+
+def test_chaos(tmp_path, seed):
+    """Nasty user code, actors killed and stopped, the coordinator killed: nothing is lost or left.
+
+    One round by default; `QUORATE_CHAOS_ROUNDS` asks for more.
+    """
+    rounds = int(os.environ.get("QUORATE_CHAOS_ROUNDS", "1"))
+    run, rng, earlier = tmp_path / "run", np.random.default_rng(seed), {}
+    options = {"scheme": "coded", "workers": 4, "draws": 2_000 * rounds, "sampler": "ellipse"}
+    on_ray = {**options, "engine": "ray"}
+    for _ in chaos.sittings(run, seed, on_ray, rng, chaos.RaySitting, rounds):
+        now = chaos.blocks_of(run)
+        for key, draws in earlier.items():
+            np.testing.assert_array_equal(now[key][: len(draws)], draws)
+        earlier = now
+    result = quorate.resume(run, engine="process", progress=False)
+    assert result.stopped == "done"
+    np.testing.assert_array_equal(result.unconstrained, chaos.undisturbed(seed, options))
 
 
 def test_a_listener_on_all_addresses_would_be_seen():
