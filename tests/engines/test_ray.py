@@ -23,7 +23,8 @@ from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.options import ENGINES
 from quorate.engines.ray import RayEngine
 from quorate.engines.ray_host import Host
-from quorate.engines.service import setup_frame, task_frame
+from quorate.engines.ray_own import OwnCluster
+from quorate.engines.service import environment, setup_frame, task_frame
 from quorate.engines.worker import Job
 from quorate.errors import BadInputError, MissingExtraError, WorkerFailedError
 from quorate.protocol.allocation import groups
@@ -422,6 +423,15 @@ def test_chaos(tmp_path, seed):
     result = quorate.resume(run, engine="process", progress=False)
     assert result.stopped == "done"
     np.testing.assert_array_equal(result.unconstrained, chaos.undisturbed(seed, options))
+
+
+def test_why_ray_does_not_start_is_told(tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 100)  # too long for the paths of Ray's sockets
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    with pytest.raises(BadInputError, match=r"could not be started .*AF_UNIX path length"):
+        OwnCluster(environment())
+    assert not list(deep.iterdir())
 
 
 def test_a_listener_on_all_addresses_would_be_seen():
