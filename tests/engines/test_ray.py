@@ -123,8 +123,9 @@ def job_of(model, shards):
 
 def sample(rows, folder, model=None, **options):
     options = {"workers": 2, "draws": 300, "scheme": "cmc", "progress": False, **options}
-    model = model or MeanModel()
-    return quorate.sample(model, rows, run_dir=folder, sampler="ellipse", **options)
+    if options.get("method") != "exact":
+        options["sampler"] = "ellipse"
+    return quorate.sample(model or MeanModel(), rows, run_dir=folder, **options)
 
 
 def homes_of(engine):

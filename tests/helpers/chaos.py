@@ -185,8 +185,10 @@ class RaySitting(Sitting):
     rate = 0.5
 
     def looks(self):
-        """Every time that the run tells how far it is, once it has begun to draw."""
-        return filter(None, super().looks())
+        """Every time that the run tells how far it is, once its actors have begun to draw."""
+        looks = super().looks()
+        before = next(looks, 0)  # draws of earlier sittings
+        return (n_draws for n_draws in looks if n_draws > before)
 
     def processes(self):
         """The actors that workers live in."""
