@@ -59,7 +59,8 @@ class Sitting:
     def looks(self):
         """Every time that the run tells how far it is."""
         for line in self.process.stdout:
-            yield int(line)
+            if line.strip().isdigit():  # Ray has something to say about lost actors, too
+                yield int(line)
 
     def processes(self):
         """The template and its workers."""
