@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.placement import place, placement
+from quorate.engines.placement import is_silent, place, placement, usable
 from quorate.protocol.allocation import cyclic, groups, one_to_one, random_regular
 
 
@@ -72,3 +72,28 @@ def test_who_is_started_again_keeps_away_from_other_holders(n_workers, lost):
     placed[lost] = place(lost, held, nodes, placed)
     assert placed[lost] in nodes
     assert lost not in {worker for pair in meetings(held, placed) for worker in pair}
+
+
+def test_a_node_is_silent_when_all_its_workers_are():
+    placed = {0: "a", 1: "a", 2: "b"}
+    assert is_silent("a", placed, {0: 11.0, 1: 9.0, 2: 0.3})
+    assert not is_silent("a", placed, {0: 11.0, 1: 0.3, 2: 11.0})
+    assert not is_silent("b", placed, {0: 11.0, 1: 9.0, 2: 0.3})
+
+
+def test_silent_nodes_are_used_where_no_other_is_left():
+    nodes = {"a": 4.0, "b": 2.0}
+    assert usable(nodes, set()) == nodes
+    assert usable(nodes, {"a", "gone"}) == {"b": 2.0}
+    assert usable(nodes, {"a", "b"}) == nodes
+
+
+@given(st.integers(2, 12), st.integers(2, 5))
+def test_nobody_is_restarted_on_a_silent_node(n_workers, n_nodes):
+    held, nodes = one_to_one(n_workers).held, equal_nodes(n_nodes)
+    placed = placement(held, nodes)
+    silent = placed[0]
+    lost = [worker for worker, node in placed.items() if node == silent]
+    for worker in lost:
+        placed[worker] = place(worker, held, usable(nodes, {silent}), placed)
+    assert silent not in placed.values()

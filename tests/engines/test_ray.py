@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,13 +16,15 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import BrokenModel, MeanModel, ended
+from helpers import chaos
+from helpers.processes import PATIENCE, BrokenModel, MeanModel, ended
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.options import ENGINES
 from quorate.engines.ray import RayEngine
 from quorate.engines.ray_host import Host
-from quorate.engines.service import setup_frame, task_frame
+from quorate.engines.ray_own import OwnCluster
+from quorate.engines.service import environment, setup_frame, task_frame
 from quorate.engines.worker import Job
 from quorate.errors import BadInputError, MissingExtraError, WorkerFailedError
 from quorate.protocol.allocation import groups
@@ -48,11 +51,16 @@ def cluster():
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 
-        soon = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
+        # A node that is gone is known to be at once, and one that is stopped never.
+        soon = {
+            "health_check_period_ms": 300,
+            "health_check_failure_threshold": 3,
+            "health_check_timeout_ms": 3_600_000,
+        }
         options = {
             "include_dashboard": False,
             "node_ip_address": "127.0.0.1",
-            "_system_config": soon,  # a node that is gone is to be known to be
+            "_system_config": soon,
         }
         cluster = Cluster(initialize_head=True, head_node_args=options)
         cluster.add_node(node_ip_address="127.0.0.1")
@@ -115,8 +123,9 @@ def job_of(model, shards):
 
 def sample(rows, folder, model=None, **options):
     options = {"workers": 2, "draws": 300, "scheme": "cmc", "progress": False, **options}
-    model = model or MeanModel()
-    return quorate.sample(model, rows, run_dir=folder, sampler="ellipse", **options)
+    if options.get("method") != "exact":
+        options["sampler"] = "ellipse"
+    return quorate.sample(model or MeanModel(), rows, run_dir=folder, **options)
 
 
 def homes_of(engine):
@@ -248,6 +257,38 @@ def test_what_user_code_raises_is_told(cluster, rows, tmp_path):
     assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
 
 
+def test_a_node_that_is_stopped_is_avoided_at_once(cluster, rows, tmp_path, engine, of_processes):
+    (node,) = cluster.worker_nodes
+    (raylet,) = node.all_processes["raylet"]
+    family, restarted_on = [], []
+
+    def stop(engine):
+        family.extend(family_of(raylet.process.pid))
+        signal_all(family, signal.SIGSTOP)
+
+    def start(engine, worker, attempt):
+        RayEngine.start(engine, worker, attempt)
+        if attempt:
+            restarted_on.append(engine.placed[worker])
+
+    engine.is_time = lambda engine, worker: engine.placed[worker] == node.node_id
+    engine.act, engine.start = stop, start
+    try:
+        options = {"until": quorate.Until(time=PATIENCE), "check": False}
+        result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address), **options)
+    finally:
+        signal_all(family, signal.SIGCONT)
+    assert result.stopped == "done"
+    assert restarted_on == [cluster.head_node.node_id]
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
+
+
+def signal_all(pids, number):
+    for pid in pids:
+        with suppress(ProcessLookupError):  # Ray ends workers that it does not need
+            os.kill(pid, number)
+
+
 def test_a_node_that_is_lost_is_done_without(cluster, rows, tmp_path, engine, of_processes):
     (node,) = cluster.worker_nodes
 
@@ -353,6 +394,45 @@ def test_a_cluster_of_our_own_is_private_and_goes_with_us(script):
     assert int(n_draws) > 0
     assert all(ended(handle) for handle in handles)
     assert not any(file.exists() for file in files)
+
+
+def test_a_cluster_of_our_own_does_not_outlive_a_killed_coordinator(script):
+    family = family_of(script.pid)
+    handles = [os.pidfd_open(pid) for pid in family[1:]]
+    files = set().union(*map(session_files_of, family))
+    started = time.monotonic()
+    script.kill()
+    assert all(ended(handle) for handle in handles)
+    assert time.monotonic() - started < 20  # Ray's own agents take about a minute to notice
+    assert not any(file.exists() for file in files)
+
+
+def test_chaos(tmp_path, seed):
+    """Nasty user code, actors killed and stopped, the coordinator killed: nothing is lost or left.
+
+    One round by default; `QUORATE_CHAOS_ROUNDS` asks for more.
+    """
+    rounds = int(os.environ.get("QUORATE_CHAOS_ROUNDS", "1"))
+    run, rng, earlier = tmp_path / "run", np.random.default_rng(seed), {}
+    options = {"scheme": "coded", "workers": 4, "draws": 2_000 * rounds, "sampler": "ellipse"}
+    on_ray = {**options, "engine": "ray"}
+    for _ in chaos.sittings(run, seed, on_ray, rng, chaos.RaySitting, rounds):
+        now = chaos.blocks_of(run)
+        for key, draws in earlier.items():
+            np.testing.assert_array_equal(now[key][: len(draws)], draws)
+        earlier = now
+    result = quorate.resume(run, engine="process", progress=False)
+    assert result.stopped == "done"
+    np.testing.assert_array_equal(result.unconstrained, chaos.undisturbed(seed, options))
+
+
+def test_why_ray_does_not_start_is_told(tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 100)  # too long for the paths of Ray's sockets
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    with pytest.raises(BadInputError, match=r"could not be started .*AF_UNIX path length"):
+        OwnCluster(environment())
+    assert not list(deep.iterdir())
 
 
 def test_a_listener_on_all_addresses_would_be_seen():

@@ -5,146 +5,16 @@ After every run: no accepted draw was lost or doubled, every draw equals its key
 nothing is left running, and the journal can be read.
 """
 
-import os
-import signal
-import stat
-import subprocess
-import sys
-from contextlib import suppress
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import MeanModel, descendants_of, ended, templates_of, workers_of
+from helpers.chaos import DRAWS, blocks_of, sittings, undisturbed
 from quorate.engines.packing import unpacked
 from quorate.engines.worker import Job, Worker
-from quorate.journal import BlockRecord, ChainKey, JournalReader, TaskGiven
+from quorate.journal import ChainKey, JournalReader, TaskGiven
 from quorate.protocol.messages import Task
 from quorate.run.settings import Settings
-
-ROUNDS = int(os.environ.get("QUORATE_CHAOS_ROUNDS", "2"))  # sittings that are attacked
-DRAWS = 2_000 * ROUNDS
-SCRIPT = """
-import sys
-sys.path[:0] = [{tests!r}, {tests!r} + "/run"]
-import quorate
-from helpers.processes import NastyModel
-from test_chaos import rows
-def tell(progress):
-    print(progress.draws, flush=True)
-if {again!r}:
-    quorate.resume({run!r}, progress=tell)
-else:
-    quorate.sample(NastyModel(), rows({seed}), run_dir={run!r}, progress=tell, **{options!r})
-"""
-
-
-class Sitting:
-    """One process that runs, or goes on with, a run; and all that can be done to it."""
-
-    def __init__(self, run, seed, options, again):
-        tests = str(Path(__file__).parents[1])
-        script = SCRIPT.format(tests=tests, run=str(run), seed=seed, options=options, again=again)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", script],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.seen = {}
-        self.has_lost_template = False
-
-    def looks(self):
-        """Every time that the run tells how far it is."""
-        for line in self.process.stdout:
-            yield int(line)
-
-    def processes(self):
-        """The template and its workers."""
-        try:
-            pids = templates_of(self.process.pid) + workers_of(self.process.pid)
-        except (FileNotFoundError, ProcessLookupError):
-            return []  # the run is over, or one has just ended
-        for pid in {*pids, *descendants_of(self.process.pid)} - set(self.seen):
-            with suppress(ProcessLookupError):  # it has gone by itself
-                self.seen[pid] = os.pidfd_open(pid)
-        return pids
-
-    def attack(self, rng):
-        pids = [pid for pid in self.processes() if is_set_up(pid)]
-        attacks = [kill, stop, garble, slow]
-        if pids:
-            pid, attack = int(rng.choice(pids)), attacks[rng.integers(len(attacks))]
-            is_template = pid in templates_of(self.process.pid)
-            self.has_lost_template |= is_template
-            (kill if is_template else attack)(pid)  # nobody misses one that is stopped for a minute
-
-    def end(self):
-        self.processes()
-        self.process.kill()
-        self.process.communicate()
-        if self.has_lost_template:  # nobody was left to end what user code has started
-            for pidfd in self.seen.values():
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        assert all(ended(pidfd) for pidfd in self.seen.values())
-
-
-def is_set_up(pid):
-    """Whether a process has told the kernel to end it with its parent: the first thing it does.
-
-    One that is stopped before that, in the very moment of its start, stays. A worker that was
-    forked opens a session right afterwards.
-    """
-    try:
-        return os.getsid(pid) == pid and "numpy" in Path(f"/proc/{pid}/maps").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def kill(pid):
-    signalled(pid, signal.SIGKILL)
-
-
-def stop(pid):
-    signalled(pid, signal.SIGSTOP)
-
-
-def slow(pid):
-    """Stopped, and gone on at the next chance: whoever is stopped does."""
-    signalled(pid, signal.SIGSTOP)
-    signalled(pid, signal.SIGCONT)
-
-
-def signalled(pid, number):
-    with suppress(ProcessLookupError):  # it has gone by itself
-        os.kill(pid, number)
-
-
-def garble(pid):
-    """Write nonsense into the pipe that a worker sends its frames through."""
-    folder = Path(f"/proc/{pid}/fd")
-    with suppress(OSError):  # it has gone by itself, or who would read it has
-        for fd in folder.iterdir():
-            if "pipe:" in str(fd.readlink()) and fd.lstat().st_mode & stat.S_IWUSR:
-                pipe = os.open(fd, os.O_WRONLY | os.O_NONBLOCK)
-                with os.fdopen(pipe, "wb", buffering=0) as file:
-                    file.write(b"\xfe" * 4096)
-
-
-def blocks_of(run):
-    """All draws in the journal, by chain; each draw is there once."""
-    chains = {}
-    with JournalReader(run) as reader:
-        for record in reader.records():
-            if isinstance(record, BlockRecord):
-                known = chains.setdefault(record.key, [])
-                assert record.first_draw == sum(map(len, known))
-                known.append(record.payload)
-        assert not reader.dropped
-    return {key: np.concatenate(payloads) for key, payloads in chains.items()}
 
 
 def warm_starts(run):
@@ -169,34 +39,6 @@ def recomputed(run, key, n):
     job = Job(things["model"], things["sampler"], side, folder, settings.workers, settings.seed)
     blocks = Worker(job, {}).blocks(Task(key.worker, key.shards, key.chain, 0, n))
     return np.concatenate([block.payload for block in blocks])
-
-
-def sittings(run, seed, options, rng):
-    """Attack a run until it is done; yields after every sitting that has left a journal."""
-    for sitting in range(ROUNDS + 1):  # the last one is left alone
-        process = Sitting(run, seed, options, again=(run / "journal.sqlite").exists())
-        last_look = rng.integers(2, 12) if sitting < ROUNDS else 10**9
-        for look, _ in enumerate(process.looks()):
-            process.processes()
-            if sitting < ROUNDS and rng.random() < 0.3:
-                process.attack(rng)
-            if look >= last_look:
-                break  # kill -9 of the coordinator
-        if sitting == ROUNDS:
-            assert process.process.wait() == 0
-        process.end()
-        if (run / "journal.sqlite").exists():
-            yield
-
-
-def undisturbed(seed, options):
-    """The draws of a run with the same model in a better mood."""
-    return quorate.sample(MeanModel(), rows(seed), seed=1, progress=False, **options).unconstrained
-
-
-def rows(seed):
-    z = np.random.default_rng(seed).normal([1.0, -2.0], size=(4000, 2))
-    return {"z": z, "row": np.arange(4000)}
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ Redundancy is useless if all holders of a shard are lost with one machine.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 Held = Sequence[Sequence[int]]  # the shards of every worker
 Nodes = Mapping[str, float]  # how much each node can carry, by name
+_OVERDUE = 5.0  # seconds after which a sign of life that was asked for is overdue
 
 
 def placement(held: Held, nodes: Nodes) -> dict[int, str]:
@@ -45,3 +46,16 @@ def place(worker: int, held: Held, nodes: Nodes, placed: Mapping[int, str]) -> s
         return shared[node], (load[node] + 1) / nodes[node], node != placed.get(worker)
 
     return min(nodes, key=cost)
+
+
+def is_silent(node: str, placed: Mapping[int, str], waited: Mapping[int, float]) -> bool:
+    """Whether all workers on a node owe a sign of life that is overdue.
+
+    `waited` has the seconds since each worker was asked for it; 0 if it owes none.
+    """
+    return all(seconds > _OVERDUE for k, seconds in waited.items() if placed[k] == node)
+
+
+def usable(nodes: Nodes, silent: Collection[str]) -> Nodes:
+    """The nodes without those that are silent; all of them, if no other is left."""
+    return {name: n for name, n in nodes.items() if name not in silent} or nodes

@@ -3,11 +3,15 @@
 The coordinator pulls: an actor that has work has two calls to answer, each with one block, and gets
 another call when an answer is read. Signs of life are calls that an actor answers in a thread of
 their own. Ray never restarts actors; the supervisor does.
+
+Ray takes about a minute to declare a node dead. A node whose workers have all gone silent is
+avoided at once, until it answers a question of its own.
 """
 
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -15,7 +19,7 @@ from typing import Any
 from quorate.data.write import ShardSet
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
-from quorate.engines.placement import Held, place, placement
+from quorate.engines.placement import Held, is_silent, place, placement, usable
 from quorate.engines.ray_cluster import Cluster
 from quorate.engines.ray_host import Host
 from quorate.engines.service import (
@@ -46,6 +50,7 @@ class _Actor:
     lacks_shards: bool = False
     delivered: set[int] = field(default_factory=set)
     beat: Any = None  # the answer to come
+    asked: float = 0.0  # when it was asked for that
     next_beat: float = 0.0
 
 
@@ -83,6 +88,7 @@ class RayEngine:
         self._rows: dict[int, Any] = {}  # shards in the object store, of which there is one copy
         self._actors: dict[int, _Actor] = {}
         self.placed: dict[int, str] = {}
+        self._asked: dict[str, Any] = {}  # nodes that were silent, with their answers to come
         self._warnings = WarningsHeard()
         self._start_time = time.monotonic() - began_at
 
@@ -99,7 +105,7 @@ class RayEngine:
     def start(self, worker: int, attempt: int) -> None:
         """Start an actor for `worker`, on the node that keeps holders of a shard apart."""
         self.kill(worker)
-        nodes = self._cluster.nodes()
+        nodes = usable(self._cluster.nodes(), self._silent_nodes())
         if not self.placed:
             self.placed = placement(self._held, nodes)
         else:
@@ -134,9 +140,9 @@ class RayEngine:
 
     def kill(self, worker: int) -> None:
         """End the actor of `worker` at once, if it has one."""
-        actor = self._actors.pop(worker, None)
-        if actor is not None:
-            self._ray.kill(actor.handle)
+        if worker in self._actors:
+            self._suspect(self.placed[worker])
+            self._ray.kill(self._actors.pop(worker).handle)
 
     def pid(self, worker: int) -> int | None:
         """None: actors may be on any machine."""
@@ -144,8 +150,10 @@ class RayEngine:
 
     def close(self) -> None:
         """End all actors, and the cluster if it is ours."""
-        for worker in list(self._actors):
-            self.kill(worker)
+        for actor in self._actors.values():
+            self._ray.kill(actor.handle)
+        self._actors.clear()
+        self._asked.clear()
         self._rows.clear()
         self._cluster.close()
 
@@ -154,12 +162,29 @@ class RayEngine:
 
         It reserves one byte of memory, because Ray ignores the node for actors without resources.
         """
-        strategies = import_module("ray.util.scheduling_strategies")
         resources = {"num_cpus": 0, "memory": 1, "max_restarts": 0}
         actor_class = self._ray.remote(**resources, concurrency_groups={_BEATS: 1})(Host)
-        where = strategies.NodeAffinitySchedulingStrategy(node, soft=True)
-        options = {"scheduling_strategy": where, "runtime_env": {"env_vars": environment()}}
+        options = {"runtime_env": {"env_vars": environment()}, **_on(node, soft=True)}
         return actor_class.options(**options).remote(self._shards.fingerprint)
+
+    def _suspect(self, node: str) -> None:
+        """Ask a node for an answer, if none of its workers gives any."""
+        now = time.monotonic()
+        waited = {
+            k: 0.0 if actor.beat is None else now - actor.asked for k, actor in self._actors.items()
+        }
+        if node not in self._asked and is_silent(node, self.placed, waited):
+            question = self._ray.remote(num_cpus=0, max_retries=0)(lambda: None)
+            self._asked[node] = question.options(**_on(node, soft=False)).remote()
+
+    def _silent_nodes(self) -> set[str]:
+        """Nodes that were silent and have not answered since."""
+        for node, answer in list(self._asked.items()):
+            answered, _ = self._ray.wait([answer], timeout=0)
+            with suppress(self._ray.exceptions.RayError):  # Ray gives it up
+                if self._ray.get(answered):
+                    del self._asked[node]
+        return set(self._asked)
 
     def _beats(self) -> list[Event]:
         """Signs of life that have arrived; asks for the next ones when it is time."""
@@ -172,7 +197,7 @@ class RayEngine:
         for actor in self._actors.values():
             if actor.beat is None and time.monotonic() >= actor.next_beat:
                 ask = actor.handle.beat.options(concurrency_group=_BEATS)
-                actor.beat = ask.remote()
+                actor.beat, actor.asked = ask.remote(), time.monotonic()
         return [event for beat in there for event in self._sign(beat, waiting[beat].worker)]
 
     def _sign(self, answer: Any, worker: int) -> list[Event]:
@@ -219,6 +244,13 @@ class RayEngine:
             elif isinstance(event, Values | Surveyed):
                 actor.n_owed -= 1
         return events
+
+
+def _on(node: str, *, soft: bool) -> dict[str, Any]:
+    """The option that has Ray use a node; with `soft`, another one if it is gone."""
+    strategies = import_module("ray.util.scheduling_strategies")
+    strategy = strategies.NodeAffinitySchedulingStrategy(node, soft=soft)
+    return {"scheduling_strategy": strategy}
 
 
 def _epitaph(error: Exception) -> str:

@@ -5,10 +5,8 @@ A cluster of our own listens on the loopback interface only and asks for a token
 
 import os
 import secrets
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from quorate._extras import load
+from quorate.engines.ray_own import OwnCluster
+from quorate.engines.service import environment
 from quorate.errors import BadInputError, require
 
-_OBJECT_STORE = 128 * 2**20  # bytes; shards on the same machine are read from their files
 _OF_OUR_OWN = {
     # Keeps Ray on this machine: otherwise it replaces 127.0.0.1 by the address that other machines
     # see.
@@ -46,7 +45,7 @@ class Cluster:
             _ask_for_token()
         self.ray: Any = load("ray", "ray")
         self._is_ours = not self.ray.is_initialized()
-        self._folder: str | None = None  # of a cluster of our own
+        self._own: OwnCluster | None = None
         if not self._is_ours:
             require(
                 address is None,
@@ -73,8 +72,8 @@ class Cluster:
         """End the connection if it is ours, and the cluster if that is."""
         if self._is_ours:
             self.ray.shutdown()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._own is not None:
+            self._own.close()
 
     def _connect(self, address: str) -> None:
         try:
@@ -86,19 +85,18 @@ class Cluster:
             ) from error
 
     def _start(self) -> None:
-        # Ray opens its own folder, with logs and sockets, to everybody. The one around it is ours.
-        self._folder = tempfile.mkdtemp(prefix="qr-")  # short: paths of sockets have a limit
-        with _on_loopback():
-            self.ray.init(
-                _temp_dir=str(Path(self._folder) / "ray"),
-                address="local",  # or Ray would join a cluster that somebody else left running
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE,
-                **_QUIET,
-            )
+        self._own = OwnCluster({**environment(), **_OF_OUR_OWN})
+        try:
+            with _on_loopback():
+                self._connect(self._own.address)
+            self._require_loopback()
+        except BaseException:
+            self.close()
+            raise
+
+    def _require_loopback(self) -> None:
         addresses = [node["NodeManagerAddress"] for node in self.ray.nodes()]
         if not all(ip_address(address).is_loopback for address in addresses):
-            self.ray.shutdown()
             raise BadInputError(
                 "Ray does not listen on the loopback interface alone, so it was shut down. Start a "
                 "cluster yourself and give its address."

@@ -7,7 +7,6 @@ parent to the template, which is their subreaper, and the template ends them, al
 session of their own. When the coordinator is gone, the template ends everything below it.
 """
 
-import ctypes
 import gc
 import os
 import select
@@ -22,9 +21,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quorate.engines.subreaper import (
+    become_subreaper,
+    children,
+    end_all_below,
+    signal_at_end_of_parent,
+)
+
 WORD = 32  # bytes, more than a pid or an exit code takes
 _LATER = ("cloudpickle", "scipy.optimize", "quorate.engines.worker_process")  # imported when needed
-_SIGNAL_AT_END_OF_PARENT, _SUBREAPER = 1, 36  # names of Linux: PR_SET_PDEATHSIG, …
 
 
 class Files(NamedTuple):
@@ -61,7 +66,7 @@ def received(source: socket.socket, most: int) -> tuple[bytes, list[int]]:
 def _require_safe() -> None:
     """Exit if a fork might not work; the coordinator then starts interpreters."""
     os.close(os.pidfd_open(os.getpid()))  # an error on kernels before 5.3
-    _children()  # an error on kernels that do not tell
+    children()  # an error on kernels that do not tell
     n_threads = len(list(Path("/proc/self/task").iterdir()))
     if n_threads > 1 or "jax" in sys.modules:
         sys.exit(f"{n_threads} threads, or JAX, came with the imports: workers are not forked.")
@@ -78,10 +83,10 @@ class _Server:
         self._strays: dict[int, int] = {}  # pids by descriptor
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
-        _control_process(_SUBREAPER, 1)
+        become_subreaper()
         # SIGCONT also wakes a template that is stopped, so that it can end what is below it
         signal.signal(signal.SIGCONT, self._look_for_parent)
-        _control_process(_SIGNAL_AT_END_OF_PARENT, signal.SIGCONT)
+        signal_at_end_of_parent(signal.SIGCONT)
 
     def turn(self) -> None:
         """Wait for something to happen, and do what it asks for."""
@@ -124,12 +129,12 @@ class _Server:
 
     def _become_worker(self, files: Files) -> None:
         """Leave everything of the template behind but its imports."""
-        _control_process(_SIGNAL_AT_END_OF_PARENT, signal.SIGKILL)
+        signal_at_end_of_parent(signal.SIGKILL)
         if os.getppid() != self._pid:  # it ended before we would have noticed
             os._exit(1)
         self.is_worker = True
         signal.signal(signal.SIGCONT, signal.SIG_DFL)
-        _control_process(_SUBREAPER, 1)  # what user code starts stays ours as long as we live
+        become_subreaper()  # what user code starts stays ours as long as we live
         os.setsid()
         self._control.close()
         for descriptor, (_, told) in self._workers.items():
@@ -173,7 +178,7 @@ class _Server:
     def _end_strays(self) -> None:
         """End children that are no workers. User code started them, and their worker is gone."""
         workers = {pid for pid, _ in self._workers.values()}
-        for pid in set(_children()) - workers - set(self._strays.values()):
+        for pid in set(children()) - workers - set(self._strays.values()):
             os.kill(pid, signal.SIGKILL)
             self._strays[self._watch(pid)] = pid
 
@@ -183,21 +188,8 @@ class _Server:
 
     def _end_all(self) -> None:
         """End everything below us, and then ourselves."""
-        with suppress(ChildProcessError):  # none is left
-            while True:
-                for pid in _children():
-                    os.kill(pid, signal.SIGKILL)
-                os.waitpid(-1, 0)
+        end_all_below()
         os._exit(0)
-
-
-def _children() -> list[int]:
-    """Our children, which we have not waited for: their numbers are still their own."""
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
-
-
-def _control_process(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value)
 
 
 def _close(descriptors: Iterable[int]) -> None:
