@@ -97,9 +97,7 @@ def test_simulate_wants_as_many_subposteriors_as_workers():
 def test_models_of_very_many_coordinates_are_refused_before_rows_are_read(method, tmp_path):
     """500 coefficients and a scale are one too many; 499 are refused only for lack of rows."""
     rows = tmp_path / "nowhere.csv"
-    with pytest.raises(
-        errors.BadInputError, match=r"501 coordinates.*500.*fewer columns"
-    ):
+    with pytest.raises(errors.BadInputError, match=r"501 coordinates.*500.*fewer columns"):
         quorate.sample(linear(500), rows, workers=2, draws=10, method=method)
     with pytest.raises(errors.BadInputError, match="nowhere"):
         quorate.sample(linear(499), rows, workers=2, draws=10, method=method)
