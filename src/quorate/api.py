@@ -37,7 +37,7 @@ from quorate.trust.verdict import Verdict
 _SHARDS = "shards"
 _RUNNING = "running"
 _KINDS: dict[str, type[Run]] = {"merge": Run, "exact": ExactRun}
-_MOST_COORDINATES = 500  # linear regressions take a minute (exact) or two (merge) on two cores
+_MOST_COORDINATES = 500  # regressions with as many take a minute or two on two cores
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
