@@ -37,6 +37,7 @@ from quorate.trust.verdict import Verdict
 _SHARDS = "shards"
 _RUNNING = "running"
 _KINDS: dict[str, type[Run]] = {"merge": Run, "exact": ExactRun}
+_MOST_COORDINATES = 500  # regressions with as many take a minute or two on two cores
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -298,6 +299,11 @@ def _check_model(model: Model) -> None:
         not lacking,
         f"{type(model).__name__} is no model: it has no {', '.join(lacking)}. Make one with "
         "quorate.models.",
+    )
+    require(
+        model.dim <= _MOST_COORDINATES,
+        f"The model has {model.dim:,} coordinates, and may have {_MOST_COORDINATES}: the time for "
+        "fits grows with the third power of their number. Use fewer columns, groups or parameters.",
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import quorate
 from quorate import errors
+from quorate.models import linear
 
 
 def test_public_names():
@@ -90,3 +91,13 @@ def test_messages_name_the_way_out():
 def test_simulate_wants_as_many_subposteriors_as_workers():
     with pytest.raises(quorate.BadInputError, match="3 subposteriors for 4 workers"):
         quorate.simulate("cmc", 4, subposteriors=quorate.paper_subposteriors(3))
+
+
+@pytest.mark.parametrize("method", ["exact", "merge"])
+def test_models_of_very_many_coordinates_are_refused_before_rows_are_read(method, tmp_path):
+    """500 coefficients and a scale are one too many; 499 are refused only for lack of rows."""
+    rows = tmp_path / "nowhere.csv"
+    with pytest.raises(errors.BadInputError, match=r"501 coordinates.*500.*fewer columns"):
+        quorate.sample(linear(500), rows, workers=2, draws=10, method=method)
+    with pytest.raises(errors.BadInputError, match="nowhere"):
+        quorate.sample(linear(499), rows, workers=2, draws=10, method=method)

@@ -76,6 +76,35 @@ def test_the_order_of_categories_is_kept(columns):
     assert design("late ~ origin", frame).names == ("Intercept", "origin[T.JFK]", "origin[T.EWR]")
 
 
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [("{n**2}", lambda n: n**2), ("{n - 200}", lambda n: n - 200), ("{n * n * n}", lambda n: n**3)],
+)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_arithmetic_of_small_whole_numbers_does_not_overflow(columns, term, expected, dtype):
+    whole = np.arange(60) + 60
+    learned = design(f"late ~ {term}", columns | {"n": whole.astype(dtype)})
+    found = learned.arrays(columns | {"n": whole.astype(dtype)})["X"][:, 1]
+    assert np.array_equal(found, expected(whole.astype(float)))
+
+
+@pytest.mark.parametrize(
+    ("levels", "lacking"), [('["JFK", "EWR"]', "origin.*LGA"), ("[1, 3]", "month.*2")]
+)
+@pytest.mark.parametrize("intercept", ["", "0 + "])
+def test_listed_levels_must_be_all_of_them(columns, levels, lacking, intercept):
+    """Rows of another level would count as the baseline, or as no level at all."""
+    name = lacking.split(".")[0]
+    with pytest.raises(BadInputError, match=f"{lacking}.*omits.*List all"):
+        design(f"late ~ {intercept}C({name}, levels={levels})", columns)
+
+
+def test_listed_levels_have_their_order(columns):
+    learned = design('late ~ C(origin, levels=["LGA", "JFK", "EWR"])', columns)
+    expected = [columns["origin"] == name for name in ("JFK", "EWR")]
+    assert np.array_equal(learned.arrays(columns)["X"][:, 1:].T, expected)
+
+
 def test_what_needs_all_rows_is_not_streamed(columns):
     frame = pd.DataFrame(columns)
     learned = design("late ~ center(hour)", frame)

@@ -22,6 +22,7 @@ from quorate.models import (
     UnitInterval,
     from_functions,
 )
+from quorate.models.checks import require_one_each
 from quorate.models.subposterior import Target
 
 PARAMETERS = {"scale": Positive(3), "shares": Simplex(2), "corr": Correlation(3)}
@@ -279,6 +280,8 @@ def one_parameter(log_likelihood, backend="numpy", log_prior=lambda p: 0.0):
         (lambda p, shard: p["s"] * np.nan, r"log_likelihood is nan at log\(s\) = 0.5"),
         (lambda p, shard: p["s"] * np.inf, "log_likelihood is inf"),
         (lambda p, shard: None, "NoneType.*one number"),
+        (lambda p, shard: p["s"] * (1 + 2j), "complex number.*real"),
+        (lambda p, shard: (p["s"] * shard["y"] * 1j).sum(), "complex number.*real"),
     ],
 )
 def test_likelihoods_that_misbehave(backend, log_likelihood, message):
@@ -288,6 +291,11 @@ def test_likelihoods_that_misbehave(backend, log_likelihood, message):
     if backend == "jax":
         with pytest.raises(BadInputError, match=f"(?s)log_likelihood.*{message}|{message}"):
             model.log_likelihood_and_gradient(np.array([0.5]), {"y": np.ones(3)})
+
+
+def test_complex_log_densities_of_many_points_are_refused():
+    with pytest.raises(BadInputError, match=r"log_likelihood.*complex number.*real"):
+        require_one_each("log_likelihood", np.ones(3) + 0j, 3)
 
 
 def test_numpy_under_jax_is_told_what_to_do():

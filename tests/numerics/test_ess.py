@@ -5,10 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from scipy.signal import lfilter
 from scipy.stats import rankdata
 
+from quorate.numerics import ess
 from quorate.numerics.ess import (
+    _autocovariances,
     _ranks,
+    _time,
+    _variances,
     bulk_ess,
     ess_of_chains,
     in_chains,
@@ -43,6 +48,29 @@ def test_agrees_with_arviz(coefficient, bulk, mean, rhat):
     np.testing.assert_allclose(bulk_ess(draws), bulk, rtol=1e-9)
     np.testing.assert_allclose(mean_ess(draws), mean, rtol=1e-9)
     np.testing.assert_allclose(split_rhat(draws), rhat, rtol=1e-9)
+
+
+@pytest.mark.parametrize("coefficient", [-0.5, 0.0, 0.5, 0.9, 0.999])
+def test_ess_of_many_draws_is_that_of_all_lags(rng, coefficient):
+    """Many draws are judged by their first lags, where these are enough: see `_FIRST_LAGS`."""
+    noise = rng.standard_normal(2**18 + 2)
+    draws = lfilter([1.0], [1.0, -coefficient], noise)[None]
+    halves = np.stack(np.split(draws[0], 2))
+    all_lags = (
+        1
+        - (halves.var(axis=1, ddof=1).mean() - _autocovariances(halves).mean(axis=0))
+        / (_variances(halves)[1])
+    )
+    expected = draws.size / max(_time(all_lags)[0], 1 / np.log10(draws.size))
+    np.testing.assert_allclose(mean_ess(draws), expected, rtol=1e-9)
+
+
+def test_ess_of_many_independent_draws_needs_no_fourier_transform(rng, monkeypatch):
+    monkeypatch.delattr(ess, "rfft")
+    found = mean_ess(rng.standard_normal((1, 2**18 + 2)))
+    assert found > 2**17
+    with pytest.raises(NameError):  # the control: few draws are still judged by all lags
+        mean_ess(rng.standard_normal((1, 2**18)))
 
 
 @pytest.mark.parametrize("coefficient", [-0.5, 0.0, 0.5, 0.9])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 
-from helpers.passes import far_off, gaussian, random_gaussian, skewed, standing
+from helpers.passes import Posterior, far_off, gaussian, random_gaussian, skewed, standing
 from quorate.numerics.streams import Streams
 from quorate.passes.centring import Centring, n_points, recentred, spread
 from quorate.samplers.base import Base
@@ -207,3 +207,16 @@ def test_points_of_a_pass_are_standard_normal_and_of_that_pass(seed, dim):
     np.testing.assert_allclose(z.var(axis=0), 1.0, atol=5 * np.sqrt(4 / n))
     np.testing.assert_array_equal(z, spread(Streams(seed), 0, n, dim))
     assert not np.isin(z, spread(Streams(seed), 1, n, dim)).any()
+
+
+def test_the_fit_of_500_coordinates_stands_soon(seed):
+    """A product of logistic densities. With 1,024 points noise makes some direction look flat."""
+    wide = Posterior(
+        500,
+        lambda x: -2 * np.log(np.cosh(x / 2)).sum(axis=1),
+        lambda x: -np.tanh(x / 2),
+    )
+    base = Base.standard(np.ones(500))
+    fit = standing(wide, base, Streams(seed), with_gradient=True, most=8)
+    assert fit.stands
+    assert fit.n_flat == 0

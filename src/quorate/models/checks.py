@@ -54,6 +54,7 @@ def require_scalar(what: str, value: Any) -> None:
             f"{what} returned an array of shape {shape}. It must return one number, the sum over "
             "all rows: end it in `.sum()`."
         )
+    require_real(what, value)
 
 
 def require_one_each(what: str, values: Any, n_points: int) -> None:
@@ -65,10 +66,21 @@ def require_one_each(what: str, values: Any, n_points: int) -> None:
             f"number for each point, shape ({n_points},): sum over rows and parameters, not over "
             "the first axis of the parameters."
         )
+    require_real(what, values)
+
+
+def require_real(what: str, values: Any) -> None:
+    """Raise if log densities are complex: to drop their imaginary parts would hide a mistake."""
+    if np.iscomplexobj(values):
+        raise BadInputError(
+            f"{what} returned a complex number. It must return a real one: look for a complex "
+            "column of the data, or take the real part."
+        )
 
 
 def settled(what: str, value: Any, x: Array, names: Sequence[str]) -> float:
     """`value` as a float. -inf is legal, for density 0; NaN and +inf raise."""
+    require_real(what, value)
     number = float(value)
     if np.isnan(number) or number == np.inf:
         raise NotANumberError(

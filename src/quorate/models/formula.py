@@ -16,7 +16,7 @@ import numpy as np
 from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import BadInputError, require
-from quorate.models.formula_syntax import FUNCTIONS, columns_of
+from quorate.models.formula_syntax import FUNCTIONS, columns_of, evaluated
 
 _MOST_LEVELS = 200
 _INTERCEPT = "Intercept"
@@ -65,7 +65,7 @@ class Design:
                         f"Column `{name}` has level {strange[0]!r}, which it did not have when the "
                         "encoding was learned: learn it again from all rows."
                     )
-        matrices = _evaluated(
+        matrices = evaluated(
             self.formula,
             self.spec.get_model_matrix,
             _encoded(frame, self.levels),
@@ -150,8 +150,8 @@ def design(formula: str, table: Any, *, allow_python: bool = False) -> Design:
     """
     formulaic = load("formulaic", "formula")
     formula = re.sub(r"\s", " ", formula)
-    named = None if allow_python else _evaluated(formula, columns_of, formula)
-    parsed = _evaluated(formula, formulaic.Formula, formula)
+    named = None if allow_python else evaluated(formula, columns_of, formula)
+    parsed = evaluated(formula, formulaic.Formula, formula)
     two_sided = hasattr(parsed, "lhs") and hasattr(parsed, "rhs")
     require(two_sided, f"Formula {formula!r} has one side. Write the response first: `y ~ x`.")
     parts = isinstance(parsed.lhs, tuple) or isinstance(parsed.rhs, tuple)
@@ -168,7 +168,7 @@ def design(formula: str, table: Any, *, allow_python: bool = False) -> Design:
         raise BadInputError("The table is empty. It must have rows.")
     _require_numeric_response(parsed, scan)
     levels = scan.settled_levels()
-    matrices = _evaluated(
+    matrices = evaluated(
         formula,
         formulaic.model_matrix,
         formula,
@@ -283,25 +283,14 @@ def _column(pandas: Any, column: Any) -> Any:
 
 
 def _encoded(frame: Any, levels: Mapping[str, tuple[Any, ...]]) -> Any:
+    """The columns as formulas see them: whole numbers are floats, which do not overflow."""
     pandas = load("pandas", "formula")
-    encoded = frame.copy(deep=False)
+    whole = [name for name in frame.columns if frame[name].dtype.kind in "iu"]
+    encoded = frame.astype(dict.fromkeys(whole, np.float64))
     for name, known in levels.items():
         values = np.asarray(frame[name], dtype=object)
         encoded[name] = pandas.Categorical(values, categories=list(known))
     return encoded
-
-
-def _evaluated(formula: str, function: Any, *args: Any, **options: Any) -> Any:
-    try:
-        return function(*args, **options)
-    except BadInputError:
-        raise
-    except Exception as error:
-        said = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", " ".join(str(error).split()))
-        raise BadInputError(
-            f"Formula {formula[:200]!r} cannot be used: {said[:200].rstrip('.')}. Text cannot be "
-            "computed with; arithmetic goes in braces."
-        ) from error
 
 
 def _require_complete(name: str, column: Any) -> None:

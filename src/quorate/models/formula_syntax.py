@@ -7,6 +7,7 @@ numbers, operators, comparisons and the transforms listed here pass. All else is
 """
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -45,9 +46,25 @@ CONTRASTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **dict.fromkeys(("Sum", "contr.sum", "contr.diff", "contr.helmert", "contr.poly"), ()),
     }
 )
-# Functions that formulaic does not have.
+
+
+def _category(data: Any, contrasts: Any = None, *, levels: Any = None, **options: Any) -> Any:
+    """`C` of formulaic, which would count rows of levels that are not listed as none of them."""
+    if levels is not None:
+        column = load("pandas", "formula").Series(data)
+        lacking = sorted(set(column.unique()) - set(levels), key=str)
+        if lacking:
+            raise BadInputError(
+                f"Column `{column.name}` has level {lacking[0]!r}, which `levels={list(levels)}` "
+                "omits. List all levels, or drop those rows."
+            )
+    encoded = load("formulaic.transforms", "formula").C
+    return encoded(data, contrasts, levels=levels, **options)
+
+
+# Functions that formulaic does not have, or that are stricter than its own.
 FUNCTIONS: Mapping[str, Any] = MappingProxyType(
-    {"abs": np.abs, "expm1": np.expm1, "log1p": np.log1p, "sqrt": np.sqrt}
+    {"C": _category, "abs": np.abs, "expm1": np.expm1, "log1p": np.log1p, "sqrt": np.sqrt}
 )
 _SIZES = ("degree", "df", "knots", "ddof")  # options that cost memory
 _OPERATORS = (
@@ -56,6 +73,22 @@ _OPERATORS = (
 )  # fmt: skip
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _REFUSED_TEXT = {"\\": "a backslash", "#": "a `#`", "_formulaic": "`_formulaic`"}
+
+
+def evaluated(formula: str, function: Any, *args: Any, **options: Any) -> Any:
+    """Call a function of formulaic. If it raises, the error names the formula."""
+    try:
+        return function(*args, **options)
+    except BadInputError:
+        raise
+    except Exception as error:
+        if isinstance(error.__cause__, BadInputError):
+            raise error.__cause__ from None
+        said = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", " ".join(str(error).split()))
+        raise BadInputError(
+            f"Formula {formula[:200]!r} cannot be used: {said[:200].rstrip('.')}. Text cannot be "
+            "computed with; arithmetic goes in braces."
+        ) from error
 
 
 def columns_of(formula: str) -> frozenset[str]:

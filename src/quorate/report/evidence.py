@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.errors import BadInputError, require
+from quorate.errors import BadInputError, SingularCovarianceError, require
 from quorate.numerics.ess import in_chains, nested_rhat
 from quorate.report.counterfactual import Pace, cmc_releases, paces
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.saved import DENSITIES, SUMMARY, VERDICT, load, load_summary
-from quorate.results.summary import INTERVAL, settling, summary_row
+from quorate.results.summary import INTERVAL, sds, settling, summary_row
 from quorate.run.blocks import Blocks
 from quorate.run.history import History
 
@@ -89,9 +89,10 @@ class Evidence:
     @cached_property
     def ess(self) -> Array:
         """Effective sample size of each coordinate; NaN if it is unknown."""
-        if not len(self.merged):
+        try:
+            return self.history.view.ess()
+        except SingularCovarianceError:
             return np.full(self.history.dim, np.nan)
-        return self.history.view.ess()
 
     @cached_property
     def r_hat(self) -> Array:
@@ -149,11 +150,14 @@ class Evidence:
         Both are in posterior standard deviations, as a root mean square over coordinates. The
         expected error is that of the effective sample size of all draws, spread evenly over them.
         """
-        view, scale = self.history.view, self.merged.std(axis=0)
+        weights, shard_draws = self.history.view.weights(), self.history.view.shard_draws()
+        # With weights, shards alone tell both: there is no need to merge their draws.
+        draws = self.merged if weights is None else np.empty((0, self.history.dim))
+        scale = sds(draws, weights, shard_draws)
         moving = (scale > 0) & np.isfinite(self.ess)
         shares = self.counts / self.counts[-1]
         expected = np.sqrt(np.mean(1 / self.ess[moving]) / shares)
-        gaps = settling(self.merged, view.weights(), view.shard_draws(), shares)
+        gaps = settling(draws, weights, shard_draws, shares)
         seen = np.sqrt(np.mean((gaps[:, moving] / scale[moving]) ** 2, axis=1))
         return np.asarray(expected), np.asarray(seen)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import named_workers
+from quorate.numerics.moments import Moments
 from quorate.protocol.messages import Happening
 
 INTERVAL = {"3%": 0.03, "97%": 0.97}  # its ends, by the names of their columns
@@ -22,6 +23,18 @@ def summary_row(values: Array, ess: float) -> dict[str, float]:
         "ess": ess,
         "mcse": sd / ess**0.5,
     }
+
+
+def sds(draws: Array, weights: Array | None, shard_draws: Sequence[Array]) -> Array:
+    """Standard deviations of the coordinates of global draws, (d,).
+
+    Where weights are known, these are the roots of Σ_s diag(W_s Ĉ_s W_sᵀ). Parameters are those of
+    `settling`.
+    """
+    if weights is None:
+        return np.asarray(draws.std(axis=0))
+    covs = [Moments.of(of).covariance() for of in shard_draws]
+    return np.asarray(np.sqrt(np.einsum("sij,sjk,sik->i", weights, np.stack(covs), weights)))
 
 
 def settling(
@@ -42,16 +55,19 @@ def settling(
     shares
         Shares of the draws, above 0 and at most 1, (n_shares,).
     """
-    parts = [draws]
-    if weights is not None:
-        parts = [of @ weight.T for weight, of in zip(weights, shard_draws, strict=True)]
-    return np.asarray(np.sum([_gaps(part, shares) for part in parts], axis=0))
+    if weights is None:
+        return _gaps(draws, shares)
+    of_shards = zip(weights, shard_draws, strict=True)
+    parts = [_gaps(of, shares) @ weight.T for weight, of in of_shards]
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def _gaps(draws: Array, shares: Array) -> Array:
     counts = np.ceil(shares * len(draws)).astype(int)
-    sums = np.cumsum(draws - draws.mean(axis=0), axis=0)
-    return np.asarray(sums[counts - 1] / counts[:, None])
+    ends = np.unique(counts)
+    pieces = np.add.reduceat(draws - draws.mean(axis=0), [0, *ends[:-1]], axis=0)
+    sums = np.cumsum(pieces, axis=0)[np.searchsorted(ends, counts)]
+    return np.asarray(sums / counts[:, None])
 
 
 def gone_in_words(gone: Collection[int], events: Iterable[tuple[int, Happening]]) -> list[str]:

@@ -121,8 +121,10 @@ class ExactQuestion:
         lower = np.linalg.cholesky(moments.covariance())
 
         def distances(points: Array) -> Array:
-            z = solve_triangular(lower, (points - moments.mean).T, lower=True)
-            return np.asarray(np.sqrt(np.sum(z**2, axis=0)))
+            gaps = (points - moments.mean).T
+            z = solve_triangular(lower, gaps, lower=True, overwrite_b=True)  # draws may be many
+            z *= z
+            return np.asarray(np.sqrt(np.sum(z, axis=0)))
 
         kept = weighted.without_negligible()
         outside = distances(kept.points) > _OUTSIDE * distances(self.draws).max()
