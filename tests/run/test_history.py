@@ -199,7 +199,7 @@ def test_warm_up_of_further_chains_is_not_for_cmc(tmp_path):
         block(8.0, 0, n=2, shards=(1,), chain=0),
         block(9.0, 0, n=2, first=2, shards=(1,), chain=0),
     ]
-    blocks = told(journals.write(tmp_path, records, scheme="cmc")).blocks()
+    blocks = told(journals.write(tmp_path, records, scheme="adaptive")).blocks()
     pace = Pace.of(blocks)
     np.testing.assert_allclose(pace.times, [3.0, 4.0])
     np.testing.assert_array_equal(pace.n_draws, [2, 4])
