@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import contextmanager
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
 
 import pandas as pd
@@ -106,10 +107,10 @@ def what_waiting_would_have_cost(run_dir: Path) -> str:
     with History(run_dir) as history:
         history.read()
         took, alone = seconds_of_passes(history), seconds_alone(history)[SLOW]
-    return (
-        f"The passes over all shards took {took:.0f} s. Without redundancy, they would have waited "
-        f"{alone:.0f} s for worker {SLOW}."
-    )
+    told = f"The passes over all shards took {took:.0f} s."
+    if not isfinite(alone):
+        return f"{told} Without redundancy, they would still wait for worker {SLOW}'s first answer."
+    return f"{told} Without redundancy, they would have waited {alone:.0f} s for worker {SLOW}."
 
 
 def coefficients(result: quorate.Result) -> Table:
