@@ -148,8 +148,8 @@ class LostShardError(QuorateError):
         return (
             f"No living worker holds {named_shards(self.shards)}. The draws in `error.result` are "
             "of the whole posterior, but fewer than were asked for. Resume the run when its "
-            "machines are back, raise `redundancy`, or use on_lost_shard='exclude' to continue "
-            "without those rows."
+            "machines are back, raise `redundancy`, or, in a merge, use on_lost_shard='exclude' to "
+            "continue without those rows."
         )
 
 

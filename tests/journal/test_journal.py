@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from helpers.journal_blocks import block, task
+from helpers.processes import unprivileged
 from quorate.errors import BadInputError, JournalError, JournalWarning
 from quorate.journal import (
     BlockRecord,
@@ -370,19 +371,6 @@ def test_a_full_disk_loses_nothing(tmp_path):
     records, states = read(tmp_path)
     assert [record.first_draw for record in records] == [0, 3, 6]
     assert same(states[KEY], block(6, n=100_000).state)
-
-
-@contextmanager
-def unprivileged():
-    """Not as root, whom no permission stops."""
-    if os.geteuid():
-        yield
-        return
-    os.setresuid(65534, 65534, 0)
-    try:
-        yield
-    finally:
-        os.setresuid(0, 0, 0)
 
 
 def test_a_folder_that_cannot_be_written():

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import tempfile
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.journals import a_run, block, configuration, exact_run, passes_of, write
+from helpers.processes import unprivileged
 from quorate.cli import main
 from quorate.data.write import write_shards
 from quorate.errors import BadInputError, JournalWarning, QuorateError, SaveError
@@ -121,19 +122,6 @@ def test_a_bad_summary_is_refused_in_words(content, tmp_path):
     assert said.exit_code == 2
     assert isinstance(said.exception, SystemExit)
     assert "summary.json" in said.output.replace("\n", "")
-
-
-@contextmanager
-def unprivileged():
-    """Not as root, whom no permission stops."""
-    if os.geteuid():
-        yield
-        return
-    os.setresuid(65534, 65534, 0)
-    try:
-        yield
-    finally:
-        os.setresuid(0, 0, 0)
 
 
 def test_folders_that_cannot_be_written_are_told_in_words():

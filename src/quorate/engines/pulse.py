@@ -1,7 +1,7 @@
 """What a process is doing and since when, for the signs of life that it sends.
 
-User code runs in named steps. Whoever looks from another thread sees the step under way, and how
-long finished steps of every kind have taken at most.
+User code runs in named steps. Another thread can look at any time. It sees the step under way, and
+the longest time that a finished step of each kind has taken.
 """
 
 import time

@@ -124,7 +124,7 @@ class Every:
 def plain_lines(file: TextIO | None = None) -> Listener:
     """Report progress as lines: one every few seconds, and one for every event of a worker.
 
-    What is done after the last draw is told where there are so many draws that it takes long.
+    The stages after the last draw have a line each if there are many draws: then they take long.
     """
     n_told = 0
 
