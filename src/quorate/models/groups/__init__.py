@@ -1,0 +1,1 @@
+"""Models whose groups have parameters of their own, which are integrated out of the likelihood."""
