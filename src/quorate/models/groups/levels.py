@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-
 from quorate._types import Array, IntArray
 from quorate.models.protocol import Model, Shard
 
