@@ -108,15 +108,16 @@ class Nested(OneWay):
         mu, var, tau2 = natural(points)
         prior = np.ones((len(points), design.shape[1]))
         prior[:, 0] = tau2
-        marginal = np.einsum("ij,nj,kj->nik", design, prior, design)
-        marginal += var[:, None, None] * np.eye(len(y))
         gaps = y - mu[:, None]
-        pulls = np.linalg.solve(marginal, gaps[..., None])[..., 0]
-        log_det = np.linalg.slogdet(marginal)[1]
-        values = -0.5 * (np.sum(gaps * pulls, axis=1) + log_det + len(y) * LOG_2PI)
+        pulls = gaps @ design / var[:, None]
         precisions = design.T @ design / var[:, None, None]
         precisions[:, range(len(codes) + 1), range(len(codes) + 1)] += 1 / prior
-        return values, prior * (pulls @ design), np.linalg.inv(precisions)
+        covs = np.linalg.inv(precisions)
+        means = np.einsum("nij,nj->ni", covs, pulls)
+        quadratic = np.sum(gaps**2, axis=1) / var - np.sum(means * pulls, axis=1)
+        log_dets = np.linalg.slogdet(precisions)[1] + np.log(prior).sum(axis=1)
+        values = -0.5 * (quadratic + log_dets + len(y) * (np.log(var) + LOG_2PI))
+        return values, means, covs
 
     def local_moments(self, points, shard):
         found = []

@@ -15,9 +15,10 @@ import pytest
 import quorate
 from helpers.one_way import Nested, OneWay, rows
 from helpers.processes import MeanModel, ended, templates_of, workers_of
-from quorate.errors import BadInputError, WorkerFailedError
+from quorate.errors import BadInputError, FewGroupsWarning, WorkerFailedError
 from quorate.results.local import spaced
 from quorate.results.saved_local import FILE
+from quorate.run.few_groups import FEWEST
 from quorate.run.local import LocalRun, opened
 
 WORKERS, DRAWS = 4, 512
@@ -126,12 +127,18 @@ def test_a_run_is_opened_again_after_a_resume(result, data, tmp_path):
 
 
 def test_a_merge_has_local_parameters_too(data, tmp_path):
-    result = sample(data, tmp_path / "run", method="merge", draws=300, workers=2)
+    with pytest.warns(FewGroupsWarning, match=r"only 15 groups.*below about 200.*method='exact'"):
+        result = sample(data, tmp_path / "run", method="merge", draws=300, workers=2)
     points = result.unconstrained[spaced(300, 200)]
     means = OneWay().local(points, data)[1].mean(axis=0)
     np.testing.assert_allclose(result.local.summary()["mean"], means, rtol=1e-8)
     np.testing.assert_array_equal(opened(tmp_path / "run").points, result.unconstrained)
     assert dict(result.local.draws([1], 40).sizes)["chain"] == 1
+
+
+def test_a_merge_with_many_groups_is_not_warned_of(tmp_path, rng):
+    many = rows(rng, n_groups=2 * FEWEST, sizes=(1, 3))
+    sample(many, tmp_path / "run", method="merge", draws=100, workers=2)  # warnings are errors
 
 
 # ---------------------------------------------------------------- draws
@@ -270,6 +277,7 @@ SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}]
 from pathlib import Path
+from quorate.run.few_groups import FEWEST
 from quorate.run.local import LocalRun, opened
 def tell(done, total):
     if done:
