@@ -26,7 +26,7 @@ from quorate.models.subposterior import Target
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
 from quorate.run import kept_model
-from quorate.run.configuration import configuration_of
+from quorate.run.configuration import SHARDS, configuration_of, same_shards
 from quorate.run.exact import ExactRun
 from quorate.run.history import History
 from quorate.run.progress import Listener, LiveTable, plain_lines, silence
@@ -35,7 +35,6 @@ from quorate.run.settings import OnLostShard, Settings
 from quorate.run.stopping import Stopping, Until
 from quorate.trust.verdict import Verdict
 
-_SHARDS = "shards"
 _RUNNING = "running"
 _KINDS: dict[str, type[Run]] = {"merge": Run, "exact": ExactRun}
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
@@ -228,7 +227,7 @@ def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) 
     things = packed({"model": model, "sampler": sampler})
     stopping = Stopping(settings.chosen_until)
     with stopping.on_signals(), _folder(settings.run_dir) as folder:
-        shards = settings.cut.write(data, settings.workers, folder / _SHARDS, settings.seed)
+        shards = settings.cut.write(data, settings.workers, folder / SHARDS, settings.seed)
         kept_model.keep(folder, things)
         configuration = _configuration(model, settings, shards, kept_model.checksum(things))
         with Journal.create(folder, configuration) as journal:
@@ -248,7 +247,7 @@ def _reopened(
     """A run of an earlier sitting, with the model stored with it unless another is given."""
     if model is not None:
         _check_same_model(model, kept)
-    stopping, shards = Stopping(settings.chosen_until), _same_shards(folder, kept)
+    stopping, shards = Stopping(settings.chosen_until), same_shards(folder, kept)
     made_of = *kept_model.opened(folder, kept, model), shards
     return _KINDS[settings.chosen_method](*made_of, settings, folder, journal, stopping, n_points)
 
@@ -307,17 +306,6 @@ def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
             ChangedModelWarning,
             stacklevel=3,
         )
-
-
-def _same_shards(folder: Path, kept: dict[str, Any]) -> ShardSet:
-    shards = ShardSet.open(folder / _SHARDS)
-    require(
-        list(shards.fingerprints) == kept["shards"],
-        f"The shards in {shards.folder} are not those that the run began with.",
-    )
-    for number in range(len(kept["shards"])):
-        shards.shard(number).verify()
-    return shards
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from quorate.results.arviz import (
     shards_group,
     stats_group,
 )
+from quorate.results.local import LocalParameters, LocalWork
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.summary import gone_in_words, summary_row
 from quorate.trust.verdict import GOOD, Verdict
@@ -81,6 +82,8 @@ class Result:
     log_evidence
         Log of the marginal likelihood, with its standard error; None for merged draws. It counts
         the constants that the model leaves in its log densities.
+    local_work
+        Asks workers for the parameters of groups; None where there is no run to ask.
     """
 
     model: Model
@@ -100,6 +103,7 @@ class Result:
     n_chains: int = 1
     n_passes: int = 0
     log_evidence: Evidence | None = None
+    local_work: LocalWork | None = None
 
     @cached_property
     def variables(self) -> dict[str, Array]:
@@ -120,6 +124,12 @@ class Result:
     def shard_variables(self) -> tuple[dict[str, Array], ...]:
         """The draws of each shard on the natural scale, by name; empty for coded runs."""
         return tuple(self.model.constrain(draws) for draws in self.shard_draws)
+
+    @property
+    def local(self) -> LocalParameters:
+        """The parameters of the groups of a hierarchical model: summaries and draws."""
+        work, folder = self.local_work, Path(self.run_dir)
+        return LocalParameters.of(self.model, self.unconstrained, self.n_chains, folder, work)
 
     @cached_property
     def posterior(self) -> "xr.DataTree":

@@ -1,0 +1,74 @@
+"""How many nodes an integral needs, measured on the shard itself.
+
+Every shard chooses for itself, by a rule that depends on nothing but its rows: holders of a shard
+agree. The error is the difference to a much finer quadrature, at points four standard deviations
+from a rough mode. A shard's posterior is wider than that of all data, so the points lie further
+out than any draw.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.errors import BadInputError
+
+_TOLERATED = 0.2  # log units
+_STANDARD_DEVIATIONS = 4.0
+_LARGEST_FALL = 12.0  # of the log density, from the mode to the points: 8 for a Gaussian
+
+
+class Effort(NamedTuple):
+    """How an integral is computed: nodes in each dimension, and Newton steps to place them."""
+
+    n_nodes: int
+    n_steps: int
+
+
+_LADDER = {
+    1: (Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 2), Effort(21, 3), Effort(31, 4)),
+    2: (Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 3)),
+    3: (Effort(5, 1), Effort(7, 2), Effort(9, 3)),
+}
+_FINEST = {1: Effort(45, 8), 2: Effort(19, 8), 3: Effort(13, 8)}
+Values = Callable[[Array, Effort], Array]  # log density at points (n, d), shape (n,)
+
+
+def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
+    """The least effort whose error is tolerable around `mode` (d,), where `cov` is (d, d).
+
+    Raises
+    ------
+    BadInputError
+        If none is enough.
+    """
+    points = _around(values, mode, cov, _LADDER[dim][1])
+    exact = values(points, _FINEST[dim])
+    error = np.inf
+    for effort in _LADDER[dim]:
+        errors = values(points, effort) - exact
+        error = float(np.abs(errors[1:] - errors[0]).max())
+        if error <= _TOLERATED:
+            return effort
+    raise BadInputError(
+        f"The integral over the parameters of groups is off by {error:.2g} log units with "
+        f"{_LADDER[dim][-1].n_nodes} nodes in each dimension; {_TOLERATED} is tolerated. Their "
+        "posterior is too far from a normal distribution: use more informative priors for their "
+        "standard deviations, or fewer varying coefficients."
+    )
+
+
+def _around(values: Values, mode: Array, cov: Array, effort: Effort) -> Array:
+    """The mode, and points on both sides of it along the principal axes of the covariance."""
+    lengths, axes = np.linalg.eigh(cov)
+    steps = _STANDARD_DEVIATIONS * axes.T * np.sqrt(np.maximum(lengths, 0.0))[:, None]
+    steps = np.concatenate([steps, -steps])
+    top = values(mode[None], effort)[0]
+    for _ in range(10):
+        falls = top - values(mode + steps, effort)
+        too_far = ~(falls <= _LARGEST_FALL)
+        if not too_far.any():
+            break
+        steps[too_far] *= 0.6
+    return np.asarray(np.concatenate([mode[None], mode + steps]))

@@ -1,0 +1,109 @@
+"""Adaptive Gauss–Hermite quadrature of the parameters of a group.
+
+For a group with parameters z in R^q, log ∫ exp h(z) dz is computed at nodes that are placed by a
+centre c and a curvature H, as if exp h were proportional to N(c, H⁻¹):
+
+    z_k = c + U t_k with U Uᵀ = H⁻¹,    log ∫ exp h ≈ logsumexp_k(log w_k + h(z_k) + |t_k|²/2)
+                                                      + q/2 log 2π + log det U.
+
+c and H need not be exact: they place the nodes, and the sum is right for any smooth h if there are
+enough of them. Small matrices are written with their two axes first, so that one operation serves
+all groups, nodes and points.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.models.arrays import AnyArray, Namespace
+
+MOST_DIMENSIONS = 3  # of integrals by nodes, whose number is a power of this
+_NEGLIGIBLE = 1e-9  # share of the weights of those nodes that are left out
+_LEAST_PIVOT = 1e-8  # of a Cholesky factorisation, relative to the diagonal
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Nodes and weights for the standard normal distribution in q dimensions."""
+
+    nodes: Array  # (m, q)
+    log_weights: Array  # (m,), of exp h(z_k): log w_k + |t_k|²/2 + q/2 log 2π
+
+
+@cache
+def gauss_hermite(n_nodes: int, dim: int) -> Rule:
+    """The product rule with `n_nodes` in each dimension, without nodes of negligible weight."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    weights = weights / weights.sum()
+    grid = np.array(list(product(nodes, repeat=dim)))
+    log_weights = np.log(np.array(list(product(weights, repeat=dim)))).sum(axis=1)
+    kept = _above(log_weights)
+    grid, log_weights = grid[kept], log_weights[kept]
+    constant = 0.5 * dim * np.log(2 * np.pi)
+    return Rule(grid, log_weights + 0.5 * (grid**2).sum(axis=1) + constant)
+
+
+def _above(log_weights: Array) -> Any:
+    """Which nodes to keep: all but those whose weights sum to a negligible share."""
+    order = np.argsort(log_weights, kind="stable")
+    lost = np.cumsum(np.exp(log_weights[order]))
+    kept = np.ones(len(order), dtype=bool)
+    kept[order[lost < _NEGLIGIBLE]] = False
+    return kept
+
+
+def spread(curvature: Any, xp: Namespace = np) -> tuple[list[list[Any]], AnyArray]:
+    """U, upper triangular, with U Uᵀ = H⁻¹, and log det U.
+
+    Parameters
+    ----------
+    curvature
+        H: `curvature[i][j]` is an array, for i, j < q. Only i >= j is read. Where H is not positive
+        definite, its pivots are raised.
+
+    Returns
+    -------
+    tuple
+        `U[i][j]`, arrays for i <= j and 0.0 below, and log det U.
+    """
+    dim = len(curvature)
+    lower = _cholesky(curvature, xp)
+    inverse: list[list[Any]] = [[0.0] * dim for _ in range(dim)]  # of L; its transpose is U
+    for j in range(dim):
+        for i in range(j, dim):
+            known = sum((lower[i][k] * inverse[k][j] for k in range(j, i)), 0.0)
+            inverse[i][j] = ((1.0 if i == j else 0.0) - known) / lower[i][i]
+    log_det = -sum(xp.log(lower[i][i]) for i in range(dim))
+    return [[inverse[j][i] for j in range(dim)] for i in range(dim)], log_det
+
+
+def _cholesky(matrix: Any, xp: Namespace) -> list[list[Any]]:
+    dim = len(matrix)
+    lower: list[list[Any]] = [[0.0] * dim for _ in range(dim)]
+    for i in range(dim):
+        for j in range(i + 1):
+            rest = matrix[i][j] - sum((lower[i][k] * lower[j][k] for k in range(j)), 0.0)
+            if i > j:
+                lower[i][j] = rest / lower[j][j]
+            else:
+                least = _LEAST_PIVOT * xp.abs(matrix[i][i]) + 1e-300
+                lower[i][i] = xp.sqrt(xp.maximum(rest, least))
+    return lower
+
+
+def newton_step(
+    upper: list[list[Any]], slope: Any, longest: float, xp: Namespace = np
+) -> list[Any]:
+    """H⁻¹ g, shortened so that it is at most `longest` standard deviations of N(0, H⁻¹).
+
+    `upper` is U of `spread`, and `slope[i]` are the entries of g.
+    """
+    dim = len(slope)
+    white = [sum(upper[i][j] * slope[i] for i in range(j + 1)) for j in range(dim)]
+    length = xp.sqrt(sum(part**2 for part in white))
+    shorter = xp.minimum(1.0, longest / xp.maximum(length, 1e-300))
+    return [shorter * sum(upper[i][j] * white[j] for j in range(i, dim)) for i in range(dim)]
