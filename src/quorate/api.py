@@ -20,6 +20,7 @@ from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
 from quorate.errors import RESUMABLE, ChangedModelWarning, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
+from quorate.models.checks import require_model
 from quorate.models.protocol import Model
 from quorate.models.subposterior import Target
 from quorate.protocol.coding.agreement import check_determinism
@@ -37,7 +38,6 @@ from quorate.trust.verdict import Verdict
 
 _RUNNING = "running"
 _KINDS: dict[str, type[Run]] = {"merge": Run, "exact": ExactRun}
-_MOST_COORDINATES = 500  # regressions with as many take a minute or two on two cores
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -218,7 +218,8 @@ def check(
 @contextmanager
 def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) -> Iterator[Run]:
     """A run with all its files, which hears signals while it lives."""
-    _check_model(model)
+    require_model(model)
+    settings = settings.for_model(model)
     settings.make_scheme(model.dim)  # raises what is wrong with it before rows are read
     sampler = settings.chosen_sampler
     if settings.chosen_method == "merge" and settings.scheme_options.needs_common_randomness:
@@ -294,23 +295,8 @@ def _configuration(
     }
 
 
-def _check_model(model: Model) -> None:
-    needed = ("dim", "names", "initial", "log_prior", "log_likelihood", "constrain")
-    lacking = [name for name in needed if not hasattr(model, name)]
-    require(
-        not lacking,
-        f"{type(model).__name__} is no model: it has no {', '.join(lacking)}. Make one with "
-        "quorate.models.",
-    )
-    require(
-        model.dim <= _MOST_COORDINATES,
-        f"The model has {model.dim:,} coordinates, and may have {_MOST_COORDINATES}: the time for "
-        "fits grows with the third power of their number. Use fewer columns, groups or parameters.",
-    )
-
-
 def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
-    _check_model(model)
+    require_model(model)
     names = list(model.names)
     require(
         names == kept["names"],

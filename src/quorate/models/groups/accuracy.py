@@ -35,11 +35,6 @@ _FINEST = {1: Effort(45, 8), 2: Effort(19, 8), 3: Effort(13, 8)}
 Values = Callable[[Array, Effort], Array]  # log density at points (n, d), shape (n,)
 
 
-def finest(dim: int) -> Effort:
-    """The effort that others are compared with."""
-    return _FINEST[dim]
-
-
 def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
     """The least effort whose error is tolerable around `mode` (d,), where `cov` is (d, d).
 
@@ -48,8 +43,8 @@ def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
     BadInputError
         If none is enough.
     """
-    points = _around(values, mode, cov, finest(dim))
-    exact = values(points, finest(dim))
+    points = _around(values, mode, cov, _LADDER[dim][1])
+    exact = values(points, _FINEST[dim])
     error = np.inf
     for effort in _LADDER[dim]:
         errors = values(points, effort) - exact

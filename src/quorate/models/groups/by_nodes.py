@@ -1,7 +1,7 @@
 """Integrated likelihoods of regressions that are not Gaussian, group by group, by nodes."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,18 +9,19 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.models.families import Family, Logistic, NegativeBinomial, Poisson
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.integrals import Prior, chunks, nodes, placed
+from quorate.models.groups.integrals import Prior, log_joint, nodes, parts, placed
 from quorate.models.groups.kernels import Rows, offsets_of
+from quorate.models.groups.local import independence_draws
 from quorate.models.groups.points import Derivatives, Points
 from quorate.models.groups.quadrature import gauss_hermite
-from quorate.models.groups.rows import Bucket, GroupedRows
+from quorate.models.groups.rows import Bundle, GroupedRows
 from quorate.models.many_points import rising
 
 
 class Chunk(NamedTuple):
     """Rows of some groups at some points."""
 
-    bucket: Bucket
+    bundle: Bundle
     rows: Rows
     prior: Prior
     anchors: Array  # (q, g)
@@ -51,7 +52,7 @@ class ByNodes:
         totals = self._constants(points)[0]
         for chunk in self.chunks(points):
             found = nodes(chunk.rows, chunk.prior, chunk.anchors, self.effort)
-            totals[chunk.points] += found.log_integrals.sum(axis=0)
+            totals[chunk.points] += found.log_integrals.sum(axis=1)
         return totals
 
     def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
@@ -62,13 +63,13 @@ class ByNodes:
         for chunk in self.chunks(points):
             found = nodes(chunk.rows, chunk.prior, chunk.anchors, self.effort)
             shares, at = found.shares, chunk.points
-            totals[at] += found.log_integrals.sum(axis=0)
+            totals[at] += found.log_integrals.sum(axis=1)
             pulls, terms = chunk.rows.expectations(found.local, shares)
-            by_beta[at] -= np.tensordot(pulls, chunk.bucket.columns, axes=((0, 1), (0, 1)))
+            by_beta[at] -= np.tensordot(pulls, chunk.bundle.columns, axes=((0, 2), (0, 2)))
             phi = np.exp(points.log_scales[at])
-            by_scale[at] += pulls.sum(axis=(0, 1))
-            by_scale[at] -= phi * np.einsum("gsp,gs->p", terms, chunk.bucket.counts)
-            moments[at] += np.einsum("igmp,jgmp,gmp->pij", found.local, found.local, shares)
+            by_scale[at] += pulls.sum(axis=(0, 2))
+            by_scale[at] -= phi * np.einsum("spg,sg->p", terms, chunk.bundle.counts)
+            moments[at] += np.einsum("impg,jmpg,mpg->pij", found.local, found.local, shares)
         slopes = Prior.of(points.covs).slopes(moments, self.rows.n_groups)
         return totals, Derivatives(by_beta, by_scale, slopes)
 
@@ -88,11 +89,11 @@ class ByNodes:
         sums = np.zeros((3, n_groups, q))
         for chunk in self.chunks(points):
             found = nodes(chunk.rows, chunk.prior, chunk.anchors, self.effort)
-            away = found.local - chunk.anchors[:, :, None, None]
+            away = found.local - chunk.anchors[:, None, None]
             shares = found.shares
             for k in range(3):
-                moment = np.einsum("igmp,gmp->gi", away ** (k + 1), shares)
-                sums[k, chunk.bucket.which] += moment
+                moment = np.einsum("impg,mpg->gi", away ** (k + 1), shares)
+                sums[k, chunk.bundle.which] += moment
         return sums
 
     def centres_at(self, points: Points, n_steps: int) -> Array:
@@ -100,35 +101,35 @@ class ByNodes:
         centres = np.empty_like(self.anchors)
         for chunk in self.chunks(points):
             centre, _, _ = placed(chunk.rows, chunk.prior, chunk.anchors, n_steps)
-            centres[:, chunk.bucket.which] = centre[:, :, 0]
+            centres[:, chunk.bundle.which] = centre[:, 0]
         return centres
 
-    @staticmethod
-    def n_uniforms(dim: int) -> int:
-        """Uniforms for a draw."""
-        return dim
-
     def draws(self, points: Points, codes: IntArray, uniforms: Array) -> Array:
-        raise NotImplementedError
+        """A draw of z of some groups for each point, (n, m, q), from uniforms (n, m, k)."""
+        anchors = self.anchors[:, np.searchsorted(self.codes, codes)]
+        some = replace(self, rows=self.rows.of_groups(codes), anchors=anchors)
+        draws = np.empty((*uniforms.shape[:2], len(anchors)))
+        for chunk in some.chunks(points):
+            at = (chunk.points, chunk.bundle.which)
+            draws[at] = _drawn(chunk, self.effort, uniforms[at])
+        return draws
 
     def chunks(self, points: Points) -> Iterator[Chunk]:
         """All groups at all points, as many at a time as fit into the cache."""
         n_nodes = len(gauss_hermite(self.effort.n_nodes, len(self.anchors)).nodes)
         prior = Prior.of(points.covs)
-        for bucket in self.rows.buckets:
-            n_groups, size = bucket.counts.shape
-            for groups, at in chunks(n_groups, size, len(points.betas), n_nodes):
-                part = bucket.part(groups)
+        for bundle in self.rows.bundles:
+            for at in parts(len(points.betas), bundle.counts.size * n_nodes):
                 yield Chunk(
-                    part,
-                    self._rows(part, points.part(at)),
+                    bundle,
+                    self._rows(bundle, points.part(at)),
                     Prior(prior.precision[..., at], prior.log_constant[at]),
-                    self.anchors[:, part.which],
+                    self.anchors[:, bundle.which],
                     at,
                 )
 
-    def _rows(self, bucket: Bucket, points: Points) -> Rows:
-        return _KERNELS[type(self.family)](bucket, points, self.rows.is_intercept)
+    def _rows(self, bundle: Bundle, points: Points) -> Rows:
+        return _KERNELS[type(self.family)](bundle, points, self.rows.is_intercept)
 
     def _constants(self, points: Points) -> tuple[Array, Array]:
         """The part of log-likelihoods without parameters of groups, and its slope in log φ."""
@@ -138,39 +139,60 @@ class ByNodes:
         return values + self.constant + points.betas @ self.rows.response_by_column, slopes
 
 
-def _logistic(bucket: Bucket, points: Points, is_intercept: bool) -> Rows:
+def _drawn(chunk: Chunk, effort: Effort, uniforms: Array) -> Array:
+    """Draws (n_points, g, q) from the posterior of z given φ."""
+    found = nodes(chunk.rows, chunk.prior, chunk.anchors, effort)
+    mean = np.einsum("impg,mpg->pgi", found.local, found.shares)
+    away = found.local - np.moveaxis(mean, 2, 0)[:, None]
+    cov = np.einsum("impg,jmpg,mpg->pgij", away, away, found.shares)
+    floor = 1e-12 * np.einsum("pgii->pg", cov)[..., None, None] * np.eye(cov.shape[-1])
+
+    def joint(z: Array) -> Array:
+        return np.asarray(log_joint(chunk.rows, chunk.prior, np.moveaxis(z, 2, 0)[:, None])[0])
+
+    return independence_draws(joint, mean, np.linalg.cholesky(cov + floor), uniforms)
+
+
+def _logistic(bundle: Bundle, points: Points, is_intercept: bool) -> Rows:
+    offsets = offsets_of(bundle, points.betas)
     return Rows(
         "softplus",
-        offsets_of(bucket, points.betas),
-        bucket.counts[:, :, None],
-        bucket.response[:, :, None],
-        None if is_intercept else bucket.varying,
-        count_once=bool((bucket.counts <= 1).all()),
+        offsets,
+        _for_each(offsets, bundle.counts),
+        bundle.response,
+        None if is_intercept else bundle.varying,
+        count_once=bool((bundle.counts <= 1).all()),
     )
 
 
-def _poisson(bucket: Bucket, points: Points, is_intercept: bool) -> Rows:
+def _poisson(bundle: Bundle, points: Points, is_intercept: bool) -> Rows:
+    offsets = offsets_of(bundle, points.betas)
     return Rows(
         "exponential",
-        offsets_of(bucket, points.betas),
-        bucket.counts[:, :, None],
-        bucket.response[:, :, None],
-        None if is_intercept else bucket.varying,
+        offsets,
+        _for_each(offsets, bundle.counts),
+        bundle.response,
+        None if is_intercept else bundle.varying,
     )
 
 
-def _negative_binomial(bucket: Bucket, points: Points, is_intercept: bool) -> Rows:
-    response = bucket.response[:, :, None]
+def _negative_binomial(bundle: Bundle, points: Points, is_intercept: bool) -> Rows:
+    phi = np.exp(points.log_scales)[:, None]
     return Rows(
         "softplus",
-        offsets_of(bucket, points.betas) - points.log_scales,
-        response + bucket.counts[:, :, None] * np.exp(points.log_scales),
-        response,
-        None if is_intercept else bucket.varying,
+        offsets_of(bundle, points.betas) - points.log_scales[:, None],
+        bundle.response[:, None] + bundle.counts[:, None] * phi,
+        bundle.response,
+        None if is_intercept else bundle.varying,
     )
 
 
-_KERNELS: Mapping[type, Callable[[Bucket, Points, bool], Rows]] = {
+def _for_each(offsets: Array, counts: Array) -> Array:
+    """The counts of rows, repeated for each point."""
+    return np.repeat(counts[:, None], offsets.shape[1], axis=1)
+
+
+_KERNELS: Mapping[type, Callable[[Bundle, Points, bool], Rows]] = {
     Logistic: _logistic,
     Poisson: _poisson,
     NegativeBinomial: _negative_binomial,

@@ -16,9 +16,11 @@ from scipy.special import ndtri
 from quorate._types import Array, IntArray
 from quorate.models import many_points
 from quorate.models.families import Linear
-from quorate.models.groups.integrals import Prior, chunks
+from quorate.models.groups.integrals import Prior, parts
 from quorate.models.groups.points import Derivatives, Points
 from quorate.models.groups.quadrature import newton_step, spread
+
+_GROUPS = 4096  # at a time
 
 
 class _Given(NamedTuple):
@@ -27,18 +29,18 @@ class _Given(NamedTuple):
     groups: slice
     points: slice
     precision: Array  # 1/σ², (n_points,)
-    pulls: Array  # Zᵀr, (q, g, n_points)
-    mean: Array  # (q, g, n_points)
+    pulls: Array  # Zᵀr, (q, n_points, g)
+    mean: Array  # (q, n_points, g)
     upper: list[list[Array]]  # U, with the covariance U Uᵀ
-    log_integrals: Array  # (g, n_points), without what does not depend on z
+    log_integrals: Array  # (n_points, g), without what does not depend on z
 
     @property
     def cov(self) -> Array:
-        """Covariance (q, q, g, n_points)."""
+        """Covariance (q, q, n_points, g)."""
         q = len(self.mean)
         zero = np.zeros_like(self.mean[0])
         upper = np.array([[self.upper[i][j] + zero for j in range(q)] for i in range(q)])
-        return np.asarray(np.einsum("ikgp,jkgp->ijgp", upper, upper))
+        return np.asarray(np.einsum("ikpg,jkpg->ijpg", upper, upper))
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class ClosedForm:
     codes: IntArray  # (n_groups,), in rising order
     rows: tuple[int, Array]  # number of rows, and the triangle of (X, y)
     squares: Array  # ZᵀZ, (q, q, n_groups)
-    by_column: Array  # ZᵀX, (q, n_groups, p)
+    by_column: Array  # ZᵀX, (q, p, n_groups)
     by_response: Array  # Zᵀy, (q, n_groups)
 
     @classmethod
@@ -64,7 +66,7 @@ class ClosedForm:
             np.asarray(codes),
             Linear().prepare(columns, response),
             np.array([[summed(first * second) for second in z] for first in z]),
-            np.array([np.column_stack([summed(each * x) for x in columns.T]) for each in z]),
+            np.array([[summed(each * x) for x in columns.T] for each in z]),
             np.array([summed(each * response) for each in z]),
         )
 
@@ -77,7 +79,7 @@ class ClosedForm:
         """Integrated log-likelihood of each point, (n,)."""
         totals = self._of_rows(points, gradient=False).log_likelihoods
         for given in self._given(points):
-            totals[given.points] += given.log_integrals.sum(axis=0)
+            totals[given.points] += given.log_integrals.sum(axis=1)
         return totals
 
     def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
@@ -90,13 +92,13 @@ class ClosedForm:
         for given in self._given(points):
             at, mean = given.points, given.mean
             second = given.cov + mean[:, None] * mean
-            totals[at] += given.log_integrals.sum(axis=0)
-            pull = np.einsum("igp,igc->pc", mean, self.by_column[:, given.groups])
+            totals[at] += given.log_integrals.sum(axis=1)
+            pull = np.einsum("ipg,icg->pc", mean, self.by_column[..., given.groups])
             by_beta[at] -= given.precision[:, None] * pull
-            misfit = np.einsum("ijg,ijgp->p", self.squares[:, :, given.groups], second)
-            misfit -= 2 * np.einsum("igp,igp->p", given.pulls, mean)
+            misfit = np.einsum("ijg,ijpg->p", self.squares[..., given.groups], second)
+            misfit -= 2 * np.einsum("ipg,ipg->p", given.pulls, mean)
             by_scale[at] += given.precision * misfit
-            moments[at] += np.moveaxis(second.sum(axis=2), -1, 0)
+            moments[at] += np.moveaxis(second.sum(axis=3), -1, 0)
         slopes = Prior.of(points.covs).slopes(moments, len(self.codes))
         return totals, Derivatives(by_beta, by_scale, slopes)
 
@@ -104,44 +106,50 @@ class ClosedForm:
         """Sums over points of E z, E z² and E z³ of each group, (3, n_groups, q)."""
         sums = np.zeros((3, *self.by_response.shape))
         for given in self._given(points):
-            mean, var = given.mean, np.einsum("iigp->igp", given.cov)
+            mean, var = given.mean, np.einsum("iipg->ipg", given.cov)
             for k, moment in enumerate((mean, mean**2 + var, mean**3 + 3 * mean * var)):
-                sums[k, :, given.groups] += moment.sum(axis=-1)
+                sums[k, :, given.groups] += moment.sum(axis=1)
         return np.moveaxis(sums, 1, 2)
 
     def draws(self, points: Points, codes: IntArray, uniforms: Array) -> Array:
         """A draw of z of some groups for each point, (n, m, q), from uniforms (n, m, q)."""
         which = np.searchsorted(self.codes, codes)
-        some = ClosedForm(
-            codes,
-            self.rows,
-            self.squares[..., which],
-            self.by_column[:, which],
-            self.by_response[:, which],
-        )
-        normals = np.moveaxis(ndtri(uniforms), 0, -1)  # (m, q, n)
-        draws = np.empty((uniforms.shape[2], len(codes), len(uniforms)))
+        sums = (self.squares, self.by_column, self.by_response)
+        some = ClosedForm(codes, self.rows, *(array[..., which] for array in sums))
+        normals = np.moveaxis(ndtri(uniforms), 2, 0)  # (q, n, m)
+        draws = np.empty_like(normals)
         for given in some._given(points):
-            at = normals[given.groups, :, given.points]
-            for i in range(len(draws)):
-                noise = sum(given.upper[i][j] * at[:, j] for j in range(i, len(draws)))
-                draws[i, given.groups, given.points] = given.mean[i] + noise
-        return np.moveaxis(draws, (0, 1, 2), (2, 1, 0))
+            at = (slice(None), given.points, given.groups)
+            noise = normals[at]
+            for i, row in enumerate(given.upper):
+                shift = sum(row[j] * noise[j] for j in range(i, len(row)))
+                draws[i, given.points, given.groups] = given.mean[i] + shift
+        return np.moveaxis(draws, 0, 2)
 
     def _of_rows(self, points: Points, *, gradient: bool) -> many_points.Values:
         return many_points.linear(*self.rows, points.betas, points.log_scales, gradient)
 
     def _given(self, points: Points) -> Iterator[_Given]:
         prior = Prior.of(points.covs)
-        q, n_groups = self.by_response.shape
+        q = len(self.by_response)
         log_root = prior.log_constant + 0.5 * q * np.log(2 * np.pi)
         precision = np.exp(-2 * points.log_scales)
-        for groups, at in chunks(n_groups, 1, len(points.betas), q * q):
-            scale, squares = precision[at], self.squares[:, :, groups, None]
-            curvature = squares * scale + prior.precision[:, :, None, at]
-            upper, log_det = spread(curvature)
-            fitted = self.by_column[:, groups] @ points.betas[at].T
-            pulls = self.by_response[:, groups, None] - fitted
+        for groups, at in self._parts(len(points.betas)):
+            scale = precision[at, None]
+            curvature = self.squares[:, :, None, groups] * scale
+            upper, log_det = spread(curvature + prior.precision[:, :, at, None])
+            pulls = (
+                self.by_response[:, None, groups] - points.betas[at] @ self.by_column[..., groups]
+            )
             mean = np.stack(newton_step(upper, pulls * scale, np.inf))
-            gain = 0.5 * np.einsum("igp,igp->gp", mean, pulls * scale)
-            yield _Given(groups, at, scale, pulls, mean, upper, gain + log_det + log_root[at])
+            gain = 0.5 * scale * np.einsum("ipg,ipg->pg", mean, pulls)
+            integrals = gain + log_det + log_root[at, None]
+            yield _Given(groups, at, precision[at], pulls, mean, upper, integrals)
+
+    def _parts(self, n_points: int) -> Iterator[tuple[slice, slice]]:
+        """Slices of groups and points that fit into the cache together."""
+        q, n_groups = self.by_response.shape
+        for first in range(0, n_groups, _GROUPS):
+            groups = slice(first, min(first + _GROUPS, n_groups))
+            for at in parts(n_points, q * q * (groups.stop - groups.start)):
+                yield groups, at

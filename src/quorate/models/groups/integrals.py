@@ -16,7 +16,7 @@ from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.kernels import Rows
 from quorate.models.groups.quadrature import Rule, gauss_hermite, newton_step, spread
 
-_ENTRIES = 65_536  # of groups, rows, nodes and points at a time: half a megabyte
+_ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
 _LONGEST_STEP = 4.0  # standard deviations
 
 
@@ -49,24 +49,24 @@ class Prior(NamedTuple):
 class Nodes:
     """Nodes of some groups at some points, with the joint log density there."""
 
-    local: Array  # (q, g, m, n_points)
-    log_terms: Array  # (g, m, n_points), whose exponentials sum to the integral
+    local: Array  # (q, m, n_points, g)
+    log_terms: Array  # (m, n_points, g), whose exponentials sum to the integral
 
     @property
     def log_integrals(self) -> Array:
-        """log ∫ of each group at each point, (g, n_points)."""
+        """log ∫ of each group at each point, (n_points, g)."""
         top = self._top
-        return np.asarray(top[:, 0] + np.log(np.exp(self.log_terms - top).sum(axis=1)))
+        return np.asarray(top + np.log(np.exp(self.log_terms - top).sum(axis=0)))
 
     @property
     def shares(self) -> Array:
-        """Share of each node in its integral, (g, m, n_points): the posterior of z given φ."""
+        """Share of each node in its integral, (m, n_points, g): the posterior of z given φ."""
         terms = np.exp(self.log_terms - self._top)
-        return np.asarray(terms / terms.sum(axis=1, keepdims=True))
+        return np.asarray(terms / terms.sum(axis=0))
 
     @property
     def _top(self) -> Array:
-        top = self.log_terms.max(axis=1, keepdims=True)
+        top = self.log_terms.max(axis=0)
         return np.asarray(np.where(np.isfinite(top), top, 0.0))
 
 
@@ -76,16 +76,15 @@ def nodes(rows: Rows, prior: Prior, anchors: Array, effort: Effort) -> Nodes:
     centre, upper, log_det = placed(rows, prior, anchors, effort.n_steps)
     local = _at_nodes(centre, upper, rule)
     terms = log_joint(rows, prior, local)
-    terms += log_det[:, None] + rule.log_weights[:, None]
+    terms += log_det + rule.log_weights[:, None, None]
     return Nodes(local, terms)
 
 
 def placed(
     rows: Rows, prior: Prior, anchors: Array, n_steps: int
 ) -> tuple[Array, list[list[Array]], Array]:
-    """Centres (q, g, n_points) after some Newton steps, and U with log det U (g, n_points)."""
-    n_points = prior.log_constant.shape[0]
-    centre = np.repeat(anchors[:, :, None], n_points, axis=2)
+    """Centres (q, n_points, g) after some Newton steps, and U with log det U (n_points, g)."""
+    centre = np.repeat(anchors[:, None], len(prior.log_constant), axis=1)
     for _ in range(n_steps):
         slopes, curvatures = _derivatives(rows, prior, centre)
         upper, log_det = spread(curvatures)
@@ -94,58 +93,50 @@ def placed(
 
 
 def log_joint(rows: Rows, prior: Prior, local: Array) -> Array:
-    """log p(z|φ) p(rows|z, φ) at `local` (q, g, m, n_points), without terms linear in Xβ."""
-    values = -rows.sums(local)
+    """log p(z|φ) p(rows|z, φ) at `local` (q, m, n_points, g), without terms linear in Xβ."""
+    values = prior.log_constant[:, None] - rows.sums(local)
     for i, by_parameter in enumerate(rows.response_by_parameter()):
-        pull = by_parameter[:, None, None] - 0.5 * prior.precision[i, i] * local[i]
+        pull = by_parameter - (0.5 * prior.precision[i, i][:, None]) * local[i]
         for j in range(i):
-            pull -= prior.precision[i, j] * local[j]
-        values += pull * local[i]
-    values += prior.log_constant
+            pull -= prior.precision[i, j][:, None] * local[j]
+        pull *= local[i]
+        values += pull
     return values
 
 
 def _derivatives(rows: Rows, prior: Prior, centre: Array) -> tuple[list[Array], list[list[Array]]]:
-    """Gradient and curvature of the joint log density in z, at `centre` (q, g, n_points)."""
+    """Gradient and curvature of the joint log density in z, at `centre` (q, n_points, g)."""
     row_slopes, row_curvatures = rows.slopes_and_curvatures(centre)
-    q, varying = len(centre), rows.varying
+    precision, q = prior.precision[..., None], len(centre)
     slopes, curvatures = [], []
     for i in range(q):
-        pull = sum(prior.precision[i, j] * centre[j] for j in range(q))
-        slopes.append(_over_rows(row_slopes, None if varying is None else varying[:, :, i]) - pull)
-        weights = [
-            None if varying is None else varying[:, :, i] * varying[:, :, j] for j in range(i + 1)
-        ]
-        curvatures.append(
-            [
-                _over_rows(row_curvatures, weight) + prior.precision[i, j]
-                for j, weight in enumerate(weights)
-            ]
-        )
+        pull = sum(precision[i, j] * centre[j] for j in range(q))
+        slopes.append(_over_rows(row_slopes, rows, i) - pull)
+        bends = [_over_rows(row_curvatures, rows, i, j) + precision[i, j] for j in range(i + 1)]
+        curvatures.append(bends)
     return slopes, curvatures
 
 
-def _over_rows(values: Array, weights: Array | None) -> Array:
-    """Sums over the rows of each group, of values (g, size, n_points)."""
-    if weights is None:
-        return np.asarray(values.sum(axis=1))
-    return np.asarray(np.einsum("gsp,gs->gp", values, weights))
+def _over_rows(values: Array, rows: Rows, *parameters: int) -> Array:
+    """Sums of values (size, n_points, g) over rows, each times its columns of Z: (n_points, g)."""
+    if rows.varying is None:
+        return np.asarray(values.sum(axis=0))
+    weights = np.prod([rows.varying[:, j] for j in parameters], axis=0)
+    return np.asarray(np.einsum("spg,sg->pg", values, weights))
 
 
 def _at_nodes(centre: Array, upper: list[list[Array]], rule: Rule) -> Array:
-    """z at the nodes, (q, g, m, n_points)."""
+    """z at the nodes, (q, m, n_points, g)."""
     q = len(centre)
-    local = np.repeat(centre[:, :, None], len(rule.nodes), axis=2)
+    local = np.repeat(centre[:, None], len(rule.nodes), axis=1)
     for i in range(q):
         for j in range(i, q):
-            local[i] += upper[i][j][:, None] * rule.nodes[:, j, None]
+            local[i] += upper[i][j] * rule.nodes[:, j, None, None]
     return local
 
 
-def chunks(n_groups: int, size: int, n_points: int, n_nodes: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of groups and of points that fit into the cache together."""
-    points_at_once = max(1, min(n_points, _ENTRIES // (size * n_nodes)))
-    groups_at_once = max(1, _ENTRIES // (size * n_nodes * points_at_once))
-    for point in range(0, n_points, points_at_once):
-        for group in range(0, n_groups, groups_at_once):
-            yield slice(group, group + groups_at_once), slice(point, point + points_at_once)
+def parts(n_points: int, n_entries: int) -> Iterator[slice]:
+    """Slices of points that fit into the cache together, with so many entries for each."""
+    at_once = max(1, _ENTRIES // max(n_entries, 1))
+    for first in range(0, n_points, at_once):
+        yield slice(first, first + at_once)

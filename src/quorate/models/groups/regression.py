@@ -16,10 +16,10 @@ from quorate.errors import BadInputError, require
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Linear
 from quorate.models.glm import GeneralisedLinearModel, Prepare, numbers
-from quorate.models.groups.by_nodes import ByNodes
 from quorate.models.groups.covariance import Covariance
 from quorate.models.groups.gaussian import ClosedForm
 from quorate.models.groups.levels import Level, Moments, Uniforms
+from quorate.models.groups.local import numbers_needed
 from quorate.models.groups.points import Derivatives, Points
 from quorate.models.groups.preparation import prepared
 from quorate.models.memo import PerShard
@@ -143,7 +143,7 @@ class GroupedRegression:
     def _n_uniforms(self) -> int:
         """Uniforms for a draw of the coefficients of a group."""
         q = len(self.levels[0].names)
-        return q if self._is_linear else ByNodes.n_uniforms(q)
+        return q if self._is_linear else numbers_needed(q)
 
     @property
     def _is_linear(self) -> bool:

@@ -1,8 +1,8 @@
 """The rows of a shard, arranged by group: dense arrays of groups of about the same size.
 
-Groups are sorted by their number of rows and put into buckets. In a bucket, every group has the
+Groups are sorted by their number of rows and put into bundles. In a bundle, every group has the
 same number of rows; those with fewer are filled up with rows that count nothing. So all groups of a
-bucket are one array operation.
+bundle are one array operation, whose innermost and longest axis is that of the groups.
 """
 
 from collections.abc import Iterator
@@ -11,24 +11,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorate._types import Array, IntArray
+from quorate._types import Array, BoolArray, IntArray
 
-_EXACT_SIZES = 8  # buckets of groups with up to so many rows have no rows that count nothing
-_GROWTH = 1.15  # from the size of a bucket to the next
+_EXACT_SIZES = 8  # groups with fewer rows share a bundle only with groups of the same size
+_GROWTH = 1.2  # most rows of a group in a bundle, relative to the smallest group in it
+_ROWS = 4096  # of a bundle, about
 
 
-class Bucket(NamedTuple):
+class Bundle(NamedTuple):
     """Some groups, with `size` rows each; rows with a count of 0 fill up."""
 
     which: IntArray  # (g,), positions of the groups in `GroupedRows.codes`
-    columns: Array  # (g, size, p), X
-    varying: Array  # (g, size, q), Z
-    response: Array  # (g, size), sums of y over equal rows
-    counts: Array  # (g, size), numbers of equal rows
+    columns: Array  # (size, p, g), X
+    varying: Array  # (size, q, g), Z
+    response: Array  # (size, g), sums of y over equal rows
+    counts: Array  # (size, g), numbers of equal rows
 
-    def part(self, groups: slice) -> "Bucket":
-        """Some of its groups."""
-        return Bucket(self.which[groups], *(array[groups] for array in self[1:]))
+    def of(self, positions: IntArray) -> "Bundle | None":
+        """Only those groups whose new position is not -1; None if there are none."""
+        kept = positions[self.which] >= 0
+        if not kept.any():
+            return None
+        return Bundle(positions[self.which[kept]], *(array[..., kept] for array in self[1:]))
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class GroupedRows:
     """All rows of a shard, by group."""
 
     codes: IntArray  # (n_groups,), in rising order
-    buckets: tuple[Bucket, ...]
+    bundles: tuple[Bundle, ...]
     response_by_column: Array  # (p,), Xᵀy
     is_intercept: bool  # whether Z is a single column of ones
 
@@ -46,29 +50,25 @@ class GroupedRows:
         return len(self.codes)
 
     def of_groups(self, codes: IntArray) -> "GroupedRows":
-        """The rows of some groups only, without `response_by_column`."""
-        wanted = np.searchsorted(self.codes, codes)
-        position = np.full(self.n_groups, -1)
-        position[wanted] = np.arange(len(codes))
-        buckets = []
-        for bucket in self.buckets:
-            kept = position[bucket.which] >= 0
-            if kept.any():
-                which = position[bucket.which[kept]]
-                buckets.append(Bucket(which, *(array[kept] for array in bucket[1:])))
+        """The rows of some groups, in any order, without `response_by_column`."""
+        positions = np.full(self.n_groups, -1)
+        positions[np.searchsorted(self.codes, codes)] = np.arange(len(codes))
+        some = (bundle.of(positions) for bundle in self.bundles)
         nothing = np.zeros_like(self.response_by_column)
-        return GroupedRows(codes, tuple(buckets), nothing, self.is_intercept)
+        kept = tuple(bundle for bundle in some if bundle is not None)
+        return GroupedRows(codes, kept, nothing, self.is_intercept)
 
 
 def arranged(columns: Array, varying: Array, response: Array, group: IntArray) -> GroupedRows:
     """Arrange rows by group: X (n, p), Z (n, q), y (n,) and the code of each row's group (n,)."""
     codes, which = np.unique(group, return_inverse=True)
     order, counts = _merged(np.column_stack([columns, varying]), which)
-    sums = np.add.reduceat(response[order], _starts(counts)) if len(order) else response
-    first = order[_starts(counts)]
+    starts = _starts(counts)
+    first = order[starts]
+    sums = np.add.reduceat(response[order], starts)
     return GroupedRows(
         np.asarray(codes),
-        tuple(_buckets(columns[first], varying[first], sums, counts.astype(float), which[first])),
+        tuple(_bundles(columns[first], varying[first], sums, counts.astype(float), which[first])),
         response @ columns,
         varying.shape[1] == 1 and bool((varying == 1).all()),
     )
@@ -94,33 +94,40 @@ def _starts(counts: IntArray) -> IntArray:
     return np.asarray(np.cumsum(counts) - counts)
 
 
-def _buckets(
+def _bundles(
     columns: Array, varying: Array, response: Array, counts: Array, which: IntArray
-) -> Iterator[Bucket]:
-    """Buckets of rows that are sorted by group."""
+) -> Iterator[Bundle]:
+    """Bundles of rows that are sorted by group."""
     sizes = np.bincount(which)
     first_row = _starts(sizes)
     for size, groups in _by_size(sizes):
-        offsets = np.arange(size)
-        is_row = offsets < sizes[groups][:, None]
-        rows = np.where(is_row, first_row[groups][:, None] + offsets, 0)
-        yield Bucket(
+        offsets = np.arange(size)[:, None]
+        is_row = offsets < sizes[groups]
+        rows = np.where(is_row, first_row[groups] + offsets, 0)
+        yield Bundle(
             groups,
-            np.where(is_row[:, :, None], columns[rows], 0.0),
-            np.where(is_row[:, :, None], varying[rows], 0.0),
+            _dense(columns, rows, is_row),
+            _dense(varying, rows, is_row),
             np.where(is_row, response[rows], 0.0),
             np.where(is_row, counts[rows], 0.0),
         )
 
 
+def _dense(table: Array, rows: IntArray, is_row: BoolArray) -> Array:
+    """Columns of the rows (size, g) of a table, (size, n_columns, g); 0 where there is no row."""
+    dense = np.where(is_row[:, None], np.moveaxis(table[rows], 2, 1), 0.0)
+    return np.ascontiguousarray(dense)
+
+
 def _by_size(sizes: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Groups that share a bucket, with the number of rows of its largest group."""
+    """Groups that share a bundle, with the number of rows of the largest of them."""
     order = np.argsort(sizes, kind="stable")
     ranked = sizes[order]
     start = 0
     while start < len(order):
         least = int(ranked[start])
         most = least if least < _EXACT_SIZES else int(_GROWTH * least)
-        end = int(np.searchsorted(ranked, most, side="right"))
+        alike = int(np.searchsorted(ranked, most, side="right"))
+        end = min(alike, start + max(1, _ROWS // most))
         yield int(ranked[end - 1]), np.asarray(order[start:end])
         start = end
