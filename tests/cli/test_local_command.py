@@ -17,8 +17,8 @@ from quorate.cli import main
 @pytest.fixture(scope="module")
 def result(tmp_path_factory, seed):
     cloudpickle.register_pickle_by_value(sys.modules[one_way.__name__])
-    data = one_way.rows(np.random.default_rng([seed, 61]))
-    options = {"workers": 2, "draws": 128, "by": "group:group", "check": False, "progress": False}
+    data = one_way.table(one_way.rows(np.random.default_rng([seed, 61])))
+    options = {"workers": 2, "draws": 128, "check": False, "progress": False}
     run = tmp_path_factory.mktemp("local") / "run"
     return quorate.sample(one_way.OneWay(), data, run_dir=run, **options)
 
@@ -33,7 +33,7 @@ def test_groups_that_stand_out_are_shown(result):
     summary = result.local.summary()
     ratios = (summary["mean"].abs() / summary["sd"]).sort_values(ascending=False)
     rows = [line.split("│")[1:3] for line in told.stdout.splitlines() if "Intercept" in line]
-    shown = [(int(group), parameter.strip()) for group, parameter in rows]
+    shown = [(group.strip(), parameter.strip()) for group, parameter in rows]
     assert len(shown) == 20
     assert shown == list(ratios.index[:20])
     assert "The 20 of 30" in told.stdout
@@ -49,29 +49,29 @@ def test_summaries_go_to_files(suffix, result, tmp_path):
     if suffix == "nc":
         with xr.open_dataset(path) as found:
             np.testing.assert_array_equal(found["mean"].values.ravel(), summary["mean"])
-            assert found.attrs["level"] == "group"
+            assert found.attrs["level"] == "plane"
         return
     found = pd.read_csv(path) if suffix == "csv" else pd.read_parquet(path)
-    assert list(found.columns) == ["group", "parameter", "mean", "sd", "3%", "97%"]
+    assert list(found.columns) == ["plane", "parameter", "mean", "sd", "3%", "97%"]
     np.testing.assert_allclose(found["sd"], summary["sd"])
 
 
 def test_draws_go_to_netcdf(result, tmp_path):
     path = tmp_path / "draws.nc"
-    assert local(result, "--groups", "3,5", "-o", str(path)).exit_code == 0
+    assert local(result, "--groups", "N003,N005", "-o", str(path)).exit_code == 0
     with xr.open_dataset(path) as found:
-        xr.testing.assert_equal(found.load(), result.local.draws([3, 5]))
+        xr.testing.assert_equal(found.load(), result.local.draws(["N003", "N005"]))
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--groups", "3"], "-o FILE.nc"),
-        (["--groups", "3", "-o", "draws.csv"], "does not end in .nc"),
-        (["--groups", "x", "-o", "draws.nc"], "group has no group 'x'. The first ones are '0'"),
+        (["--groups", "N003"], "-o FILE.nc"),
+        (["--groups", "N003", "-o", "draws.csv"], "does not end in .nc"),
+        (["--groups", "x", "-o", "draws.nc"], "plane has no group 'x'. The first ones are 'N000'"),
         (["-o", "groups.txt"], "must end in .nc, .parquet or .csv"),
         (["-o", "nowhere/groups.csv"], "does not exist"),
-        (["--level", "county"], "The levels are group"),
+        (["--level", "county"], "The levels are plane"),
     ],
 )
 def test_mistakes_are_one_line(arguments, complaint, result):

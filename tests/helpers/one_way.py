@@ -14,7 +14,7 @@ LOG_2PI = np.log(2 * np.pi)
 class OneWay:
     """y ~ N(mu + u_g, sigma), u_g ~ N(0, tau); mu ~ N(0, 10), log sigma and log tau ~ N(0, 1)."""
 
-    name: str = "group"
+    name: str = "plane"
 
     dim = 3
     names = ("mu", "log_sigma", "log_tau")
@@ -92,11 +92,11 @@ class Nested(OneWay):
 
     @property
     def levels(self):
-        return (*super().levels, Level(f"{self.name}:inner", ("Intercept",), (1,)))
+        return (*super().levels, Level(f"{self.name}:part", ("Intercept",), (1,)))
 
     @property
     def group_columns(self):
-        return f"{self.name}/inner"
+        return f"{self.name}/part"
 
     def log_likelihood_many(self, points, shard):
         return np.sum([self.of_group(points, *rows)[0] for _, *rows in cut(shard)], axis=0)
@@ -168,11 +168,20 @@ def cut(shard):
 
 
 def rows(rng, n_groups=30, n_inner=2, sizes=(1, 8)):
-    """Simulated rows of the models above, in random order; inner codes differ between groups."""
-    n = rng.integers(*sizes, n_groups)
-    group = np.repeat(np.arange(n_groups), n)
+    """Simulated rows of the models above, in random order, with the codes that a shard has."""
+    group = rng.permutation(np.repeat(np.arange(n_groups), rng.integers(*sizes, n_groups)))
     inner = group * n_inner + rng.integers(0, n_inner, len(group))
     u, v = rng.normal(0.0, 1.5, n_groups), rng.normal(0.0, 1.0, n_groups * n_inner)
     y = 1.0 + u[group] + v[inner] + rng.normal(0.0, 0.7, len(group))
-    order = rng.permutation(len(y))
-    return {"y": y[order], "group": group[order], "inner": inner[order]}
+    codes = np.unique(inner, return_inverse=True)[1]
+    return {"y": y, "group": group, "inner": codes, "part": inner % n_inner}
+
+
+def table(data):
+    """The same rows as a user has them: group 3 is plane N003, with parts 0, 1, ...."""
+    return {"y": data["y"], "plane": planes(data["group"]), "part": data["part"]}
+
+
+def planes(codes):
+    """Labels of groups."""
+    return np.array([f"N{code:03d}" for code in codes])

@@ -18,8 +18,8 @@ HOSTILE = '</svg><script>alert("1")</script> $x$'
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory, seed):
-    data = one_way.rows(np.random.default_rng([seed, 61]), n_groups=50)
-    options = {"workers": 2, "draws": 128, "by": "group:group", "check": False, "progress": False}
+    data = one_way.table(one_way.rows(np.random.default_rng([seed, 61]), n_groups=50))
+    options = {"workers": 2, "draws": 128, "check": False, "progress": False}
     run = tmp_path_factory.mktemp("groups") / "run"
     return quorate.sample(one_way.Nested(), data, run_dir=run, **options)
 
@@ -40,7 +40,7 @@ def test_groups_that_stand_out_are_listed_and_drawn(result, folder):
     first = ratios.sort_values(ascending=False).index[:30]
     listed = page.text.partition("in their sds:")[2].partition("Intercept of the 30")[0]
     assert set(map(str, first)) <= set(listed.split())
-    assert "group:inner" in page.text
+    assert "plane:part" in page.text
 
 
 def test_a_run_without_summaries_has_no_section(folder):

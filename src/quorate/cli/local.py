@@ -30,7 +30,14 @@ _FORMATS = (".nc", ".parquet", ".csv")
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 @click.option("--groups", metavar="A,B,…", help="Draw from the parameters of these groups.")
 @click.option("--level", metavar="L", help="Level of groups to summarise.  [default: the outer]")
-@click.option("--points", type=int, default=N_POINTS, show_default=True, metavar="M")
+@click.option(
+    "--points",
+    type=int,
+    default=N_POINTS,
+    show_default=True,
+    metavar="M",
+    help="Draws of the global parameters to average over.",
+)
 @options_of(Processes, ["processes"])
 @click.option(
     "-o",

@@ -5,8 +5,9 @@ import numpy as np
 from quorate._types import IntArray
 from quorate.report.evidence import Evidence, Rows
 from quorate.report.posterior_plots import caterpillar
+from quorate.report.posterior_sections import MOST_DECIMALS, decimals_of
 from quorate.report.svg import Pictures
-from quorate.results.html import Html, code, element, joined, note, number, scrolling, table
+from quorate.results.html import Html, code, element, fixed, joined, note, scrolling, table
 from quorate.results.level_summary import LevelSummary
 from quorate.results.local import INTERVAL, spaced
 from quorate.results.saved_local import LocalSummaries, digest_of, load
@@ -51,7 +52,9 @@ def _listed(level: LevelSummary) -> Html:
     for group, parameter in zip(*level.standing_out(_MOST_LISTED), strict=True):
         name = str(level.labels[group])
         name = f"{name}, {level.parameters[parameter]}" if with_parameter else name
-        numbers = [number(float(of[group, parameter]), _DIGITS) for of in columns.values()]
+        values = [float(of[group, parameter]) for of in columns.values()]
+        decimals = max(decimals_of(float(level.sds[group, parameter]), _DIGITS), 0)
+        numbers = (fixed(value, min(decimals, MOST_DECIMALS)) for value in values)
         lines.append([element("bdi", name), *numbers])
     lows, highs = list(columns.values())[-2:]
     n_apart = int(((lows > 0) | (highs < 0)).any(axis=1).sum())

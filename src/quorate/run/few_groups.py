@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 
+from quorate.data.codes import LEVELS
 from quorate.data.write import ShardSet
 from quorate.errors import FewGroupsWarning
 from quorate.models.groups.levels import levels_of
@@ -16,7 +17,7 @@ def warn_of_few_groups(model: Model, shards: ShardSet) -> None:
     """Warn if a shard has so few groups that its subposterior of their sd is skewed."""
     if not levels_of(model):
         return
-    counts = [len(np.unique(shards.shard(s)["group"])) for s in range(shards.n_shards)]
+    counts = [len(np.unique(shards.shard(s)[LEVELS[0]])) for s in range(shards.n_shards)]
     if min(counts) < FEWEST:
         warnings.warn(
             f"A shard has only {min(counts)} groups. A merge takes the draws of each shard for "
