@@ -187,7 +187,7 @@ class GroupedRegression:
     def _prepare(self, shard: Shard) -> Integrated:
         columns, response = Prepare(self.fixed.family, self.fixed.columns).checked(shard)
         n_rows = len(response)
-        varying, group = self._varying(shard, n_rows), self._group(shard, n_rows)
+        group, varying = self._group(shard, n_rows), self._varying(shard, n_rows)
         if self._is_linear:
             return ClosedForm.of(columns, varying, response, group)
         return prepared(self, columns, varying, response, group)
