@@ -292,8 +292,7 @@ def _regression(
     )
     table = open_table(files)
     learned = design(formula, table.batches(table.names), allow_python=allow_python)
-    groups: dict[str, Any] = {"groups": learned.levels} if learned.levels else {}
-    return _FAMILIES[family](learned.names, **groups), learned.cut()
+    return _FAMILIES[family](learned.names, groups=learned.levels), learned.cut()
 
 
 def summary_table(rows: Iterable[tuple[str, dict[str, float]]]) -> Table:
