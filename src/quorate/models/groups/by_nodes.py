@@ -1,7 +1,7 @@
 """Integrated likelihoods of regressions that are not Gaussian, group by group, by nodes."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +9,9 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.models.families import Family, Logistic, NegativeBinomial, Poisson
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.integrals import Prior, nodes, parts, placed
+from quorate.models.groups.integrals import Prior, log_joint, nodes, parts, placed
 from quorate.models.groups.kernels import Rows, offsets_of
+from quorate.models.groups.local import independence_draws
 from quorate.models.groups.points import Derivatives, Points
 from quorate.models.groups.quadrature import gauss_hermite
 from quorate.models.groups.rows import Bundle, GroupedRows
@@ -103,13 +104,15 @@ class ByNodes:
             centres[:, chunk.bundle.which] = centre[:, 0]
         return centres
 
-    @staticmethod
-    def n_uniforms(dim: int) -> int:
-        """Uniforms for a draw."""
-        return dim
-
     def draws(self, points: Points, codes: IntArray, uniforms: Array) -> Array:
-        raise NotImplementedError
+        """A draw of z of some groups for each point, (n, m, q), from uniforms (n, m, k)."""
+        anchors = self.anchors[:, np.searchsorted(self.codes, codes)]
+        some = replace(self, rows=self.rows.of_groups(codes), anchors=anchors)
+        draws = np.empty((*uniforms.shape[:2], len(anchors)))
+        for chunk in some.chunks(points):
+            at = (chunk.points, chunk.bundle.which)
+            draws[at] = _drawn(chunk, self.effort, uniforms[at])
+        return draws
 
     def chunks(self, points: Points) -> Iterator[Chunk]:
         """All groups at all points, as many at a time as fit into the cache."""
@@ -134,6 +137,20 @@ class ByNodes:
         if self.above is not None:
             values, slopes = rising(self.above, points.log_scales)
         return values + self.constant + points.betas @ self.rows.response_by_column, slopes
+
+
+def _drawn(chunk: Chunk, effort: Effort, uniforms: Array) -> Array:
+    """Draws (n_points, g, q) from the posterior of z given φ."""
+    found = nodes(chunk.rows, chunk.prior, chunk.anchors, effort)
+    mean = np.einsum("impg,mpg->pgi", found.local, found.shares)
+    away = found.local - np.moveaxis(mean, 2, 0)[:, None]
+    cov = np.einsum("impg,jmpg,mpg->pgij", away, away, found.shares)
+    floor = 1e-12 * np.einsum("pgii->pg", cov)[..., None, None] * np.eye(cov.shape[-1])
+
+    def joint(z: Array) -> Array:
+        return np.asarray(log_joint(chunk.rows, chunk.prior, np.moveaxis(z, 2, 0)[:, None])[0])
+
+    return independence_draws(joint, mean, np.linalg.cholesky(cov + floor), uniforms)
 
 
 def _logistic(bundle: Bundle, points: Points, is_intercept: bool) -> Rows:
