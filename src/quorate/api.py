@@ -28,6 +28,7 @@ from quorate.results.result import Result
 from quorate.run import kept_model
 from quorate.run.configuration import SHARDS, configuration_of, same_shards
 from quorate.run.exact import ExactRun
+from quorate.run.few_groups import warn_of_few_groups
 from quorate.run.history import History
 from quorate.run.progress import Listener, LiveTable, plain_lines, silence
 from quorate.run.run import N_POINTS, Run
@@ -228,6 +229,8 @@ def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) 
     stopping = Stopping(settings.chosen_until)
     with stopping.on_signals(), _folder(settings.run_dir) as folder:
         shards = settings.cut.write(data, settings.workers, folder / SHARDS, settings.seed)
+        if settings.chosen_method == "merge":
+            warn_of_few_groups(model, shards)
         kept_model.keep(folder, things)
         configuration = _configuration(model, settings, shards, kept_model.checksum(things))
         with Journal.create(folder, configuration) as journal:

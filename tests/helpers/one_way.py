@@ -14,7 +14,7 @@ LOG_2PI = np.log(2 * np.pi)
 class OneWay:
     """y ~ N(mu + u_g, sigma), u_g ~ N(0, tau); mu ~ N(0, 10), log sigma and log tau ~ N(0, 1)."""
 
-    name: str = "group"
+    name: str = "plane"
 
     dim = 3
     names = ("mu", "log_sigma", "log_tau")
@@ -92,11 +92,11 @@ class Nested(OneWay):
 
     @property
     def levels(self):
-        return (*super().levels, Level(f"{self.name}:inner", ("Intercept",), (1,)))
+        return (*super().levels, Level(f"{self.name}:part", ("Intercept",), (1,)))
 
     @property
     def group_columns(self):
-        return f"{self.name}/inner"
+        return f"{self.name}/part"
 
     def log_likelihood_many(self, points, shard):
         return np.sum([self.of_group(points, *rows)[0] for _, *rows in cut(shard)], axis=0)
@@ -108,15 +108,16 @@ class Nested(OneWay):
         mu, var, tau2 = natural(points)
         prior = np.ones((len(points), design.shape[1]))
         prior[:, 0] = tau2
-        marginal = np.einsum("ij,nj,kj->nik", design, prior, design)
-        marginal += var[:, None, None] * np.eye(len(y))
         gaps = y - mu[:, None]
-        pulls = np.linalg.solve(marginal, gaps[..., None])[..., 0]
-        log_det = np.linalg.slogdet(marginal)[1]
-        values = -0.5 * (np.sum(gaps * pulls, axis=1) + log_det + len(y) * LOG_2PI)
+        pulls = gaps @ design / var[:, None]
         precisions = design.T @ design / var[:, None, None]
         precisions[:, range(len(codes) + 1), range(len(codes) + 1)] += 1 / prior
-        return values, prior * (pulls @ design), np.linalg.inv(precisions)
+        covs = np.linalg.inv(precisions)
+        means = np.einsum("nij,nj->ni", covs, pulls)
+        quadratic = np.sum(gaps**2, axis=1) / var - np.sum(means * pulls, axis=1)
+        log_dets = np.linalg.slogdet(precisions)[1] + np.log(prior).sum(axis=1)
+        values = -0.5 * (quadratic + log_dets + len(y) * (np.log(var) + LOG_2PI))
+        return values, means, covs
 
     def local_moments(self, points, shard):
         found = []
@@ -167,11 +168,20 @@ def cut(shard):
 
 
 def rows(rng, n_groups=30, n_inner=2, sizes=(1, 8)):
-    """Simulated rows of the models above, in random order; inner codes differ between groups."""
-    n = rng.integers(*sizes, n_groups)
-    group = np.repeat(np.arange(n_groups), n)
+    """Simulated rows of the models above, in random order, with the codes that a shard has."""
+    group = rng.permutation(np.repeat(np.arange(n_groups), rng.integers(*sizes, n_groups)))
     inner = group * n_inner + rng.integers(0, n_inner, len(group))
     u, v = rng.normal(0.0, 1.5, n_groups), rng.normal(0.0, 1.0, n_groups * n_inner)
     y = 1.0 + u[group] + v[inner] + rng.normal(0.0, 0.7, len(group))
-    order = rng.permutation(len(y))
-    return {"y": y[order], "group": group[order], "inner": inner[order]}
+    codes = np.unique(inner, return_inverse=True)[1]
+    return {"y": y, "group": group, "inner": codes, "part": inner % n_inner}
+
+
+def table(data):
+    """The same rows as a user has them: group 3 is plane N003, with parts 0, 1, ...."""
+    return {"y": data["y"], "plane": planes(data["group"]), "part": data["part"]}
+
+
+def planes(codes):
+    """Labels of groups."""
+    return np.array([f"N{code:03d}" for code in codes])

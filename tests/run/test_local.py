@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.one_way import Nested, OneWay, rows
+from helpers.one_way import Nested, OneWay, planes, rows, table
 from helpers.processes import MeanModel, ended, templates_of, workers_of
-from quorate.errors import BadInputError, WorkerFailedError
+from quorate.errors import BadInputError, FewGroupsWarning, WorkerFailedError
 from quorate.results.local import spaced
 from quorate.results.saved_local import FILE
+from quorate.run.few_groups import FEWEST
 from quorate.run.local import LocalRun, opened
 
 WORKERS, DRAWS = 4, 512
 
 
 def sample(data, run, model=None, **options):
-    options = {"workers": WORKERS, "draws": DRAWS, "by": "group:group", **options}
-    options = {"check": False, "progress": False, **options}
+    options = {"workers": WORKERS, "draws": DRAWS, "check": False, "progress": False, **options}
     return quorate.sample(model or OneWay(), data, run_dir=run, **options)
 
 
@@ -36,7 +36,7 @@ def data(seed):
 
 @pytest.fixture(scope="module")
 def fitted(data, tmp_path_factory):
-    return sample(data, tmp_path_factory.mktemp("local") / "run")
+    return sample(table(data), tmp_path_factory.mktemp("local") / "run")
 
 
 @pytest.fixture
@@ -74,12 +74,12 @@ def test_summaries_are_those_of_all_rows_in_one_shard(result, expected):
     summary = result.local.summary()
     assert_as_expected(summary, expected)
     assert list(summary.columns) == ["mean", "sd", "3%", "97%"]
-    assert summary.index.names == ["group", "parameter"]
+    assert summary.index.names == ["plane", "parameter"]
     mean, sd, skewness = expected
     for column, z in (("3%", -1.8807936), ("97%", 1.8807936)):
         quantiles = mean + sd * (z + (z**2 - 1) / 6 * skewness)
         np.testing.assert_allclose(summary[column], quantiles, rtol=1e-6)
-    assert summary.loc[(3, "Intercept"), "mean"] == pytest.approx(mean[3])
+    assert summary.loc[("N003", "Intercept"), "mean"] == pytest.approx(mean[3])
 
 
 def test_summaries_are_read_from_the_folder_the_second_time(result):
@@ -126,12 +126,20 @@ def test_a_run_is_opened_again_after_a_resume(result, data, tmp_path):
 
 
 def test_a_merge_has_local_parameters_too(data, tmp_path):
-    result = sample(data, tmp_path / "run", method="merge", draws=300, workers=2)
+    with pytest.warns(FewGroupsWarning, match=r"only 15 groups.*below about 200.*method='exact'"):
+        result = sample(table(data), tmp_path / "run", method="merge", draws=300, workers=2)
     points = result.unconstrained[spaced(300, 200)]
     means = OneWay().local(points, data)[1].mean(axis=0)
     np.testing.assert_allclose(result.local.summary()["mean"], means, rtol=1e-8)
     np.testing.assert_array_equal(opened(tmp_path / "run").points, result.unconstrained)
-    assert dict(result.local.draws([1], 40).sizes)["chain"] == 1
+    assert result.local.draws(["N001"], 40).sizes["chain"] == 1
+
+
+def test_a_merge_with_many_groups_is_not_warned_of(tmp_path, rng):
+    many = rows(rng, n_groups=2 * FEWEST, sizes=(1, 3))
+    sample(
+        table(many), tmp_path / "run", method="merge", draws=100, workers=2
+    )  # warnings are errors
 
 
 # ---------------------------------------------------------------- draws
@@ -139,15 +147,15 @@ def test_a_merge_has_local_parameters_too(data, tmp_path):
 
 def test_draws_are_joint_with_those_of_the_global_parameters(result, data):
     groups = [7, 3, 21]
-    found = result.local.draws(groups)
+    found = result.local.draws(planes(groups))
     posterior = result.posterior["posterior"]
-    assert found["r_group"].dims == ("chain", "draw", "group", "parameter")
+    assert found["r_plane"].dims == ("chain", "draw", "group", "parameter")
     for axis in ("chain", "draw"):
         np.testing.assert_array_equal(found[axis], posterior[axis])
-    np.testing.assert_array_equal(found["group"], sorted(groups))
-    one = result.local.draws(["3"], n=64)
-    same = found.sel(group=[3], draw=one["draw"])
-    np.testing.assert_array_equal(one["r_group"], same["r_group"])
+    np.testing.assert_array_equal(found["group"], ["N003", "N007", "N021"])
+    one = result.local.draws(["N003"], n=64)
+    same = found.sel(group=["N003"], draw=one["draw"])
+    np.testing.assert_array_equal(one["r_plane"], same["r_plane"])
     assert one.sizes["chain"] * one.sizes["draw"] >= 64
     # what is left of a draw, given the global parameters, is standard normal
     chains, steps = found.sizes["chain"], found.sizes["draw"]
@@ -155,7 +163,7 @@ def test_draws_are_joint_with_those_of_the_global_parameters(result, data):
     _, means, variances = OneWay().local(points, data)
     order = np.arange(chains * steps).reshape(steps, chains).T
     at = sorted(groups)
-    left = (found["r_group"].values[..., 0] - means[order][..., at]) / np.sqrt(
+    left = (found["r_plane"].values[..., 0] - means[order][..., at]) / np.sqrt(
         variances[order][..., at]
     )
     n = left.size
@@ -164,40 +172,47 @@ def test_draws_are_joint_with_those_of_the_global_parameters(result, data):
 
 
 def test_two_levels(data, tmp_path):
-    result = sample(data, tmp_path / "run", Nested(), workers=3, draws=256)
+    result = sample(table(data), tmp_path / "run", Nested(), workers=3, draws=256)
     local = result.local
     points = result.unconstrained[spaced(result.n_draws, 200)]
     direct = Nested().local_moments(points, data)
-    for level in ("group", "group:inner"):
+    parts = {"plane": sorted(set(table(data)["plane"])), "plane:part": pairs(data)}
+    for level, names in parts.items():
         summary, moments = local.summary(level), direct[level]
         means = moments.centres + moments.sums[0] / len(points)
         np.testing.assert_allclose(summary["mean"], means.ravel(), rtol=1e-8, atol=1e-10)
-        np.testing.assert_array_equal(local.dataset(level)["group"], moments.groups)
-    draws = local.draws([4], 32)
-    inner = np.unique(data["inner"][data["group"] == 4])
-    np.testing.assert_array_equal(draws["inner"], inner)
-    assert draws["r_group:inner"].dims == ("chain", "draw", "inner", "inner_parameter")
-    with pytest.raises(BadInputError, match="The levels are group, group:inner"):
+        np.testing.assert_array_equal(local.dataset(level)["group"], names)
+    draws = local.draws(["N004"], 32)
+    within = [name for name in pairs(data) if name.startswith("N004:")]
+    np.testing.assert_array_equal(draws["inner"], within)
+    assert draws["r_plane:part"].dims == ("chain", "draw", "inner", "inner_parameter")
+    with pytest.raises(BadInputError, match="The levels are plane, plane:part"):
         local.summary("county")
+
+
+def pairs(data):
+    """Labels of the groups within groups."""
+    both = zip(planes(data["group"]), data["part"], strict=True)
+    return sorted({f"{plane}:{part}" for plane, part in both})
 
 
 # ---------------------------------------------------------------- what is refused
 
 
 def test_unknown_groups_are_refused_by_name(result):
-    with pytest.raises(BadInputError, match=r"no group '2x'.*'2'"):
-        result.local.draws(["2x", 5])
+    with pytest.raises(BadInputError, match=r"plane has no group 'N02x'.*'N02\d'"):
+        result.local.draws(["N02x", "N005"])
     with pytest.raises(BadInputError, match="at least one group"):
         result.local.draws([])
     with pytest.raises(BadInputError, match="not 0"):
-        result.local.draws([1], n=0)
+        result.local.draws(["N001"], n=0)
     with pytest.raises(BadInputError, match=r"interval.*94 %"):
         result.local.summary(interval=94)
 
 
 def test_a_model_without_groups_has_no_local_parameters(tmp_path, rng):
     data = {"z": rng.normal(size=(40, 2))}
-    result = sample(data, tmp_path / "run", MeanModel(), by="shuffle", workers=2, draws=64)
+    result = sample(data, tmp_path / "run", MeanModel(), workers=2, draws=64)
     with pytest.raises(BadInputError, match="no groups"):
         _ = result.local
 
@@ -234,12 +249,12 @@ def test_a_worker_killed_on_the_way_changes_nothing(result, expected):
     assert attack.done
     np.testing.assert_array_equal(again, first)
     assert_as_expected(again, expected)
-    draws = result.local.draws([1, 2, 3, 4])
+    names = planes(range(8))
+    draws = result.local.draws(names)
     attack = Attack(signal.SIGKILL)
-    np.testing.assert_array_equal(
-        result.local.draws([1, 2, 3, 4], progress=attack)["r_group"], draws["r_group"]
-    )
+    again = result.local.draws(names, progress=attack)
     assert attack.done
+    np.testing.assert_array_equal(again["r_plane"], draws["r_plane"])
 
 
 class Raising(OneWay):
@@ -270,6 +285,7 @@ SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}]
 from pathlib import Path
+from quorate.run.few_groups import FEWEST
 from quorate.run.local import LocalRun, opened
 def tell(done, total):
     if done:

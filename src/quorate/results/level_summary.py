@@ -87,6 +87,12 @@ class LevelSummary:
         coords = {"group": self.labels, "parameter": list(self.parameters)}
         return xr.Dataset(columns, coords, {"level": self.name})
 
+    def of_parameter(self, parameter: int) -> "LevelSummary":
+        """The summary of one parameter alone."""
+        one = slice(parameter, parameter + 1)
+        numbers = (array[:, one] for array in (self.means, self.sds, self.skewnesses))
+        return LevelSummary(self.name, self.parameters[one], self.labels, *numbers)
+
     def standing_out(self, most: int) -> tuple[IntArray, IntArray]:
         """Groups and parameters with the largest |mean|/sd, the largest first, (n,) each."""
         ratios = np.divide(

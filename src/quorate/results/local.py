@@ -130,7 +130,7 @@ class LocalParameters:
             A function to call with the pieces of work that are done, and their number.
         """
         asked = {"engine": engine, "workers": workers, "progress": progress}
-        return self.summaries(points, **asked)[self._place(level)].frame(interval)
+        return self.level_summary(level, points, **asked).frame(interval)
 
     def dataset(
         self,
@@ -144,7 +144,7 @@ class LocalParameters:
     ) -> "xr.Dataset":
         """What `summary` tells, with the same parameters, as arrays with coordinates."""
         asked = {"engine": engine, "workers": workers, "progress": progress}
-        return self.summaries(points, **asked)[self._place(level)].dataset(interval)
+        return self.level_summary(level, points, **asked).dataset(interval)
 
     def draws(
         self,
@@ -199,7 +199,14 @@ class LocalParameters:
             tuple((named[at], draws) for named, (at, draws) in zip(labels, found, strict=True)),
         )
 
-    def summaries(self, n_points: int = N_POINTS, **asked: Any) -> tuple[LevelSummary, ...]:
+    def level_summary(
+        self, level: str | None = None, points: int = N_POINTS, **asked: Any
+    ) -> LevelSummary:
+        """The summary of a level as arrays; parameters are those of `summary`."""
+        place = self._place(level)
+        return self._summaries(points, **asked)[place]
+
+    def _summaries(self, n_points: int, **asked: Any) -> tuple[LevelSummary, ...]:
         """Summaries of all levels: from the run's folder, or of workers, and then saved there."""
         numbers = spaced(len(self.points), n_points)
         points = self.points[numbers]

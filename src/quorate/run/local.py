@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray, Progress
+from quorate.data.codes import LEVELS
 from quorate.data.write import ShardSet
 from quorate.engines.drive import drive
 from quorate.engines.options import ENGINES, EngineOptions
@@ -31,7 +32,6 @@ from quorate.run.history import History
 from quorate.run.settings import Settings
 from quorate.samplers import make_sampler
 
-_CODES = ("group", "inner")  # arrays of a shard that hold the codes of groups, by level
 _FEWEST_HOLDERS = 2  # of a shard: a slow worker then delays nothing
 
 
@@ -55,7 +55,7 @@ class LocalRun:
 
     def labels(self) -> list[NDArray[Any]]:
         """Labels of the groups of each level; the place of a label is the code of its group."""
-        return [_labels(self._shards, name) for name, _ in zip(_CODES, self._levels, strict=False)]
+        return [_labels(self._shards, name) for name, _ in zip(LEVELS, self._levels, strict=False)]
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -142,10 +142,9 @@ class LocalRun:
 
     def _held(self, groups: IntArray) -> Mapping[int, IntArray]:
         """Which of the groups each shard holds; shards with none are left out."""
-        name, held, missing = _CODES[0], {}, groups
+        held, missing = {}, groups
         for shard in self._included:
-            rows = self._shards.shard(shard)[name]
-            there = np.isin(groups, rows, kind="table" if rows.dtype.kind in "iu" else None)
+            there = np.isin(groups, self._shards.shard(shard)[LEVELS[0]], kind="table")
             if there.any():
                 held[shard] = groups[there]
                 missing = np.setdiff1d(missing, groups[there])
@@ -170,16 +169,9 @@ def opened(folder: Path) -> LocalParameters:
         return LocalParameters.of(model, draws, n_chains, folder, run)
 
 
-def _labels(shards: Any, name: str) -> NDArray[Any]:
-    """Labels by code; the codes themselves where shards have no labels."""
-    if name in dict(getattr(shards, "label_digests", ())):
-        return _as_text(shards.labels(name))
-    largest = max(int(shards.shard(s)[name].max()) for s in range(shards.n_shards))
-    return np.arange(largest + 1)
-
-
-def _as_text(labels: NDArray[Any]) -> NDArray[Any]:
-    """Pairs of values, which tell groups within groups apart, as text: `WA:King`."""
+def _labels(shards: ShardSet, name: str) -> NDArray[Any]:
+    """Labels by code. Pairs of values, of groups within groups, are text: `WA:King`."""
+    labels = shards.labels(name)
     if labels.dtype.names is None:
         return labels
     return np.array([":".join(map(str, pair)) for pair in labels.tolist()])

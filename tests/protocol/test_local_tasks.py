@@ -115,12 +115,12 @@ def test_draws_of_a_group_do_not_depend_on_the_others(kind, rng):
 def test_draws_of_a_few_points_are_those_of_all(rng):
     """Numbers of draws are the keys, not places among the points asked for."""
     numbers = np.array([0, 1, 2, 15, 16, 17, 40, 99])
-    levels, groups = ("group",), np.array([3, 4, 9])
-    every = LocalUniforms(Streams(1), 2, levels, np.arange(100))("group", groups, 2)
-    some = LocalUniforms(Streams(1), 2, levels, numbers)("group", groups, 2)
+    levels, groups = ("plane",), np.array([3, 4, 9])
+    every = LocalUniforms(Streams(1), 2, levels, np.arange(100))("plane", groups, 2)
+    some = LocalUniforms(Streams(1), 2, levels, numbers)("plane", groups, 2)
     np.testing.assert_array_equal(some, every[numbers])
     assert len(np.unique(every)) == every.size
-    another = LocalUniforms(Streams(1), 3, levels, numbers)("group", groups, 2)
+    another = LocalUniforms(Streams(1), 3, levels, numbers)("plane", groups, 2)
     assert not np.any(another == some)
 
 
