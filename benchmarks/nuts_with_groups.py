@@ -43,7 +43,7 @@ def flights() -> tuple[np.ndarray, np.ndarray, np.ndarray, pd.Index]:
     return columns, (table["arr_delay"] > 15).to_numpy(float), codes, labels
 
 
-def binomial(columns: np.ndarray, response: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, ...]:
+def binomial(columns, response, codes):
     """Equal rows of a group as one, with its number of trials."""
     rows = np.column_stack([codes, columns])
     distinct, which, trials = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
@@ -51,7 +51,9 @@ def binomial(columns: np.ndarray, response: np.ndarray, codes: np.ndarray) -> tu
     return distinct[:, 1:], late, trials, distinct[:, 0].astype(int)
 
 
-def program(columns: jnp.ndarray, codes: jnp.ndarray, trials: jnp.ndarray, late: jnp.ndarray, n_groups: int) -> None:
+def program(
+    columns: jnp.ndarray, codes: jnp.ndarray, trials: jnp.ndarray, late: jnp.ndarray, n_groups: int
+) -> None:
     """`late ~ … + (1 | tailnum)` with quorate's default priors."""
     beta = numpyro.sample("beta", dist.Normal(0.0, 2.5).expand([columns.shape[1]]).to_event(1))
     sd = numpyro.sample("sd", dist.LeftTruncatedDistribution(dist.StudentT(3.0, 0.0, 2.5), low=0.0))

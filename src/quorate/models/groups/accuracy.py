@@ -38,6 +38,11 @@ _FINEST = {1: Effort(141, 10), 2: Effort(37, 10), 3: Effort(19, 8)}
 Values = Callable[[Array, Effort], Array]  # log density at points (n, d), shape (n,)
 
 
+def finest(dim: int) -> Effort:
+    """The effort that others are compared with."""
+    return _FINEST[dim]
+
+
 def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
     """The least effort whose error is tolerable around `mode` (d,), where `cov` is (d, d).
 
@@ -47,7 +52,7 @@ def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
         If none is enough.
     """
     points = _around(values, mode, cov, _LADDER[dim][1])
-    exact = values(points, _FINEST[dim])
+    exact = values(points, finest(dim))
     error = np.inf
     for effort in _LADDER[dim]:
         errors = values(points, effort) - exact
