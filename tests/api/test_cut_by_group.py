@@ -13,6 +13,8 @@ from helpers.processes import MeanModel
 from quorate.data.store import ShardSet
 from quorate.errors import BadInputError
 from quorate.journal import JournalReader
+from quorate.models import logistic
+from quorate.models.formula import design
 from quorate.run.settings import Settings
 
 
@@ -76,3 +78,25 @@ def test_other_models_are_shuffled_or_cut_as_they_say():
     for by, kept in ((None, "shuffle"), ("group:plane", "group:plane")):
         assert Settings(by=by).for_model(MeanModel()).as_json()["by"] == kept
     assert Settings().as_json()["by"] == "shuffle"
+
+
+def test_formulas_give_the_draws_of_arrays_made_by_hand(rng, tmp_path, seed):
+    """The same rows in the same shards, however they were made: the same draws, bit for bit."""
+    plane, hour = np.repeat(np.arange(20), 15), rng.uniform(-1, 1, 300)
+    late = rng.random(300) < 1 / (1 + np.exp(-hour - rng.normal(size=20)[plane]))
+    planes = np.array([f"N{i:02d}" for i in range(20)])[plane]
+    table = {"late": late, "hour": hour, "plane": planes}
+    learned = design("late ~ hour + (1 + hour | plane)", table)
+    in_parts = logistic(learned.names, groups=learned.levels)
+    by_formula = [
+        sample(logistic(learned), table, run_dir=tmp_path / "formula", seed=seed),
+        sample(in_parts, table, by=learned.cut(), run_dir=tmp_path / "parts", seed=seed),
+    ]
+    columns = np.column_stack([np.ones(300), hour])
+    rows = {"X": columns, "y": late.astype(float), "Z": columns, "plane": planes}
+    names = ("Intercept", "hour")
+    model = logistic(names, groups="plane", varying=names)
+    by_hand = sample(model, rows, run_dir=tmp_path / "hand", seed=seed)
+    for result in by_formula:
+        assert result.variables.keys() == by_hand.variables.keys()
+        np.testing.assert_array_equal(result.unconstrained, by_hand.unconstrained)

@@ -43,7 +43,7 @@ def test_a_draw_depends_on_its_own_numbers_only(problem):
 
 def test_what_has_density_0_is_not_drawn(problem):
     def half(z):
-        return np.where(z[..., 0] > -2, log_of_gamma(z), np.nan)
+        return np.where(z[..., 0] > -6, log_of_gamma(z), np.nan)
 
     draws = independence_draws(half, *problem)
-    assert (draws[..., 0] > -2).all()
+    assert (draws[..., 0] > -6).all()

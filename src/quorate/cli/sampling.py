@@ -133,7 +133,7 @@ def sample_command(
         cut = Cut(columns=columns.split(",") if columns else None)
     else:
         files = list(what)
-        model, cut = _regression(formula, family, files, allow_python=allow_python)
+        model, cut = _regression(formula, family, files, allow_python=allow_python), Cut()
     settings["by"] = replace(cut, **taken(options, ["by"]))
     folder = None if run_dir is None else Path(run_dir)
     with _told() as tell:
@@ -283,17 +283,14 @@ def _load(spec: str) -> Model:
     return model
 
 
-def _regression(
-    formula: str, family: str, files: list[str], *, allow_python: bool
-) -> tuple[Model, Cut]:
-    """A generalised linear model, and how rows of its design are made from files."""
+def _regression(formula: str, family: str, files: list[str], *, allow_python: bool) -> Model:
+    """The regression of a formula, which learns its encoding from the files."""
     require(
         family in _FAMILIES, f"No family is named {family!r}. Choose one of {', '.join(_FAMILIES)}."
     )
     table = open_table(files)
     learned = design(formula, table.batches(table.names), allow_python=allow_python)
-    groups: dict[str, Any] = {"groups": learned.levels} if learned.levels else {}
-    return _FAMILIES[family](learned.names, **groups), learned.cut()
+    return _FAMILIES[family](learned)
 
 
 def summary_table(rows: Iterable[tuple[str, dict[str, float]]]) -> Table:

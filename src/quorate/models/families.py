@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.special import expit, gammaln
+from scipy.special import expit, gammaln, nbdtrik, ndtri, pdtrik
 
 from quorate._types import Array
 from quorate.errors import BadInputError, require
@@ -44,6 +44,12 @@ class Family(Protocol):
         Returns a constant, and for some families the number of responses above 0, 1, ….
         """
 
+    def expected(self, eta: Array) -> Array:
+        """The mean of y, of the shape of η."""
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        """A draw of y for each entry of η, from one uniform number each."""
+
     def prepare(self, columns: Array, response: Array) -> Any:
         """Check a shard and reduce it: `columns` is X (n, p), `response` y (n,)."""
 
@@ -68,6 +74,12 @@ class Linear:
 
     def constants(self, response: Array) -> tuple[float, Array | None]:
         return 0.0, None
+
+    def expected(self, eta: Array) -> Array:
+        return eta
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        return np.asarray(eta + np.exp(log_scales) * ndtri(uniforms))
 
     def prepare(self, columns: Array, response: Array) -> tuple[int, Array]:
         n, p = columns.shape
@@ -108,6 +120,12 @@ class Logistic:
         _require_all(binary, response, "A logistic response is 0 or 1: compare it, as in `y > 15`.")
         return 0.0, None
 
+    def expected(self, eta: Array) -> Array:
+        return np.asarray(expit(eta))
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        return np.asarray(uniforms < expit(eta), dtype=np.float64)
+
     def prepare(self, columns: Array, response: Array) -> Rows:
         return _prepared(self, columns, response)
 
@@ -133,6 +151,12 @@ class Poisson:
     def constants(self, response: Array) -> tuple[float, Array | None]:
         _require_counts(response)
         return -float(gammaln(response + 1).sum()), None
+
+    def expected(self, eta: Array) -> Array:
+        return np.asarray(np.exp(eta))
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        return _whole(pdtrik(uniforms, np.exp(eta)))
 
     def prepare(self, columns: Array, response: Array) -> Rows:
         return _prepared(self, columns, response)
@@ -172,6 +196,13 @@ class NegativeBinomial:
         counts = np.bincount(response.astype(np.int64), minlength=most + 1)
         above = (len(response) - np.cumsum(counts)[:-1]).astype(np.float64)
         return -float(gammaln(response + 1).sum()), above
+
+    def expected(self, eta: Array) -> Array:
+        return np.asarray(np.exp(eta))
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        phi = np.exp(log_scales)
+        return _whole(np.asarray(nbdtrik(uniforms, phi, 1 / (1 + np.exp(eta) / phi)), float))
 
     def prepare(self, columns: Array, response: Array) -> Rows:
         return _prepared(self, columns, response)
@@ -223,6 +254,11 @@ def distinct(columns: Array, response: Array) -> tuple[Array, Array, Array]:
 
 def _projection(dim: int) -> Array:
     return np.random.default_rng(0).standard_normal(dim)
+
+
+def _whole(quantiles: Array) -> Array:
+    """Counts from quantiles of a distribution function that was made continuous."""
+    return np.maximum(np.ceil(np.nan_to_num(quantiles) - 1e-9), 0.0)
 
 
 def _softplus(x: Array) -> Array:

@@ -1,6 +1,6 @@
 """A model from two plain functions, in numpy or JAX."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -10,6 +10,8 @@ from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import Namespace
 from quorate.models.checks import at, call, require_one_each, require_scalar, settled
+from quorate.models.groups.functions import from_local_functions
+from quorate.models.groups.programs import ProgramModel
 from quorate.models.jaxed import Compiled, CompiledDensities
 from quorate.models.jaxed_many import points_at_once, rows_in
 from quorate.models.parameters import Declaration, Parameters, declared
@@ -188,16 +190,31 @@ def from_functions(
     initial: Any = ...,
     vectorised: Literal[False] = ...,
 ) -> JaxFunctionModel: ...
+@overload
 def from_functions(
     log_prior: LogPrior,
-    log_likelihood: LogLikelihood,
+    log_likelihood: Callable[[Any, Any, Any], Any],
+    parameters: Declaration,
+    *,
+    backend: Literal["numpy", "jax"] = ...,
+    initial: Any = ...,
+    local: Mapping[str, Any],
+    groups: str,
+    log_local: Callable[[Any, Any], Any],
+) -> ProgramModel: ...
+def from_functions(
+    log_prior: LogPrior,
+    log_likelihood: Callable[..., Any],
     parameters: Declaration,
     *,
     scale: Scale = "natural",
     backend: Literal["numpy", "jax"] = "numpy",
     initial: Any = None,
     vectorised: bool = False,
-) -> FunctionModel | JaxFunctionModel:
+    local: Mapping[str, Any] | None = None,
+    groups: str | None = None,
+    log_local: Callable[[Any, Any], Any] | None = None,
+) -> FunctionModel | JaxFunctionModel | ProgramModel:
     """A model from two plain functions.
 
     Parameters
@@ -227,12 +244,30 @@ def from_functions(
         functions return one number for each point, shape (n,): `-0.5 * (p["beta"] ** 2).sum(-1)`,
         or `np.zeros(len(p["beta"]))` for a flat prior. `initial` has no such axis. JAX functions
         stay functions of one point; JAX itself makes them functions of many.
+    local
+        Parameters that every group has for itself, with their supports: `{"z": Real(2)}`. They are
+        integrated out of the likelihood, so there may be at most three numbers in a group.
+        `log_likelihood(parameters, local, shard)` then returns one number for each row, where
+        `local["z"]` (n_rows, 2) is that of each row's group.
+    groups
+        The column that defines the groups.
+    log_local
+        `log_local(parameters, local)`: the log density of the local parameters given the global
+        ones, one number for each group; `local["z"]` has shape (n_groups, 2).
     """
     scales, backends = ("natural", "unconstrained"), ("numpy", "jax")
     require(scale in scales, f"scale must be 'natural' or 'unconstrained', not {scale!r}.")
     require(backend in backends, f"backend must be 'numpy' or 'jax', not {backend!r}.")
     for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
         require(callable(function), f"{name} must be a function, not {function!r}.")
+    if local is not None or groups is not None or log_local is not None:
+        plain = scale == "natural" and not vectorised
+        require(plain, "Models with local parameters take neither `scale` nor `vectorised`.")
+        known = Functions(log_prior, log_likelihood, declared(parameters), scale)
+        start = _start(known, initial)
+        return from_local_functions(
+            log_prior, log_local, log_likelihood, known.parameters, local, groups, backend, start
+        )
     if vectorised:
         message = "vectorised is for numpy functions. Give JAX functions of one point, without it."
         require(backend == "numpy", message)

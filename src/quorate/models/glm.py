@@ -11,6 +11,7 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Value
+from quorate.models.formula import Design
 from quorate.models.many_points import Values
 from quorate.models.memo import PerShard
 from quorate.models.priors import Prior, parse
@@ -22,13 +23,14 @@ class GeneralisedLinearModel:
     """Coefficients β of the columns of X and, if the family has one, a scale parameter.
 
     The unconstrained vector is β followed by the logarithm of the scale. A shard holds `X` (n, p)
-    and `y` (n,).
+    and `y` (n,). A model of a formula has its `encoding`, by which it reads tables.
     """
 
     family: Family
     columns: tuple[str, ...]
     priors: tuple[Prior, ...]  # one for each column
     scale_prior: Prior | None
+    encoding: Design | None = None
 
     @property
     def dim(self) -> int:
@@ -92,6 +94,19 @@ class GeneralisedLinearModel:
             named[self.family.scale_name] = np.exp(draws[..., -1])
         return named
 
+    def log_scales(self, points: Array) -> Array:
+        """Logarithm of the scale at each point, (n,); 0 if the family has none."""
+        if self.scale_prior is None:
+            return np.zeros(len(points))
+        return points[:, len(self.columns)]
+
+    def predictors(self, points: Array, rows: Mapping[str, Any]) -> Array:
+        """η = Xβ at each point, in each row: (n_points, n_rows)."""
+        columns = numbers("X", rows["X"])
+        p, got = len(self.columns), f"X has shape {columns.shape}"
+        require(columns.ndim == 2 and columns.shape[1] == p, f"{got}. It needs {p} columns.")
+        return np.asarray(points[:, :p] @ columns.T)
+
     def _evaluate(self, x: Array, shard: Shard, *, gradient: bool) -> Value:
         beta = x[: len(self.columns)]
         log_scale = 0.0 if self.scale_prior is None else float(x[-1])
@@ -101,8 +116,8 @@ class GeneralisedLinearModel:
 
     def _evaluate_many(self, points: Array, shard: Shard, *, gradient: bool) -> Values:
         betas = points[:, : len(self.columns)]
-        log_scales = np.zeros(len(points)) if self.scale_prior is None else points[:, -1]
         with np.errstate(all="ignore"):  # a few points may be far out
+            log_scales = self.log_scales(points)
             return self.family.evaluate_many(self._kept(shard), betas, log_scales, gradient)
 
     def _prior(self, x: Array) -> tuple[float, Array]:
@@ -173,13 +188,16 @@ class Prepare:
 
 def generalised_linear_model(
     family: Family,
-    columns: int | Sequence[str],
+    columns: int | Sequence[str] | Design,
     prior: str,
     priors: Mapping[str, str] | None,
     scale_prior: str | None,
 ) -> GeneralisedLinearModel:
     """A model with priors in words, as users give them; see `quorate.models.logistic`."""
-    if isinstance(columns, int):
+    encoding = columns if isinstance(columns, Design) else None
+    if isinstance(columns, Design):
+        names = columns.names
+    elif isinstance(columns, int):
         names = tuple(f"beta[{i}]" for i in range(columns))
     else:
         names = tuple(columns)
@@ -196,6 +214,7 @@ def generalised_linear_model(
         names,
         tuple(parse(particular.get(name, prior), "coefficient") for name in names),
         None if scale_prior is None else parse(scale_prior, "scale"),
+        encoding,
     )
 
 

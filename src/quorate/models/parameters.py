@@ -9,7 +9,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError, require
-from quorate.models.arrays import AnyArray, Namespace
+from quorate.models.arrays import AnyArray, Namespace, indexed
 from quorate.models.supports import Positive, Real, Support, UnitInterval
 
 Path = tuple[str, ...]
@@ -49,6 +49,15 @@ class Parameters:
             label for path, support in self.supports for label in support.labels(_dotted(path))
         )
 
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """One name for each entry of the variables on their natural scale."""
+        return self.coordinates or tuple(
+            label
+            for path, support in self.supports
+            for label in indexed(_dotted(path), support.shape)
+        )
+
     def constrain(self, x: AnyArray, xp: Namespace = np) -> Any:
         """The argument of a user's function: a value, or a (nested) dictionary of values."""
         values = {path: support.constrain(part, xp) for path, support, part in self._parts(x)}
@@ -75,12 +84,12 @@ class Parameters:
         """log |dθ/dx| of all parameters together."""
         return sum(support.log_jacobian(part, xp) for _, support, part in self._parts(x))
 
-    def named(self, draws: Array) -> dict[str, Array]:
+    def named(self, draws: AnyArray, xp: Namespace = np) -> dict[str, AnyArray]:
         """Variables on their natural scale: (n, d) to (n, *shape) each."""
         if self.coordinates:
             return {name: draws[..., i] for i, name in enumerate(self.coordinates)}
         return {
-            _dotted(path): np.asarray(support.constrain(part))
+            _dotted(path): xp.asarray(support.constrain(part, xp))
             for path, support, part in self._parts(draws)
         }
 

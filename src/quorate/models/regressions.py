@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from quorate.errors import require
 from quorate.models.families import Family, Linear, Logistic, NegativeBinomial, Poisson
+from quorate.models.formula import Design
 from quorate.models.glm import GeneralisedLinearModel, generalised_linear_model
 from quorate.models.groups.covariance import Covariance
 from quorate.models.groups.levels import Level
@@ -20,7 +21,7 @@ Groups = str | Level | Sequence[Level] | None
 
 
 def linear(
-    columns: int | Sequence[str],
+    columns: int | Sequence[str] | Design,
     prior: str = DEFAULT_PRIOR,
     *,
     priors: Mapping[str, str] | None = None,
@@ -36,7 +37,7 @@ def linear(
 
 
 def logistic(
-    columns: int | Sequence[str],
+    columns: int | Sequence[str] | Design,
     prior: str = DEFAULT_PRIOR,
     *,
     priors: Mapping[str, str] | None = None,
@@ -50,7 +51,9 @@ def logistic(
     Parameters
     ----------
     columns
-        Names of the columns of X, or their number. No intercept is added: give a column of ones.
+        A formula that has learned its encoding, `design("late ~ hour + (1 | plane)", table)`: the
+        model then reads tables, and `groups` and `varying` follow from the formula. Or names of the
+        columns of X, or their number; no intercept is added then: give a column of ones.
     prior
         Prior of every coefficient, in words: `normal(0, 2.5)`, `student_t(4, 0, 2.5)`,
         `cauchy(0, 1)`, `laplace(0, 1)` or `flat`. The default suits columns of unit scale.
@@ -74,7 +77,7 @@ def logistic(
 
 
 def poisson(
-    columns: int | Sequence[str],
+    columns: int | Sequence[str] | Design,
     prior: str = DEFAULT_PRIOR,
     *,
     priors: Mapping[str, str] | None = None,
@@ -89,7 +92,7 @@ def poisson(
 
 
 def negative_binomial(
-    columns: int | Sequence[str],
+    columns: int | Sequence[str] | Design,
     prior: str = DEFAULT_PRIOR,
     *,
     priors: Mapping[str, str] | None = None,
@@ -114,6 +117,10 @@ def _with_groups(
     sd_prior: str | Mapping[str, str],
     lkj: float | None,
 ) -> Regression:
+    encoding = fixed.encoding
+    if encoding is not None:
+        require(groups is None, "The formula has the groups. Leave out `groups`.")
+        groups = encoding.levels
     levels = _levels(groups, tuple(varying), lkj)
     if not levels:
         return fixed

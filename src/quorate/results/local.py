@@ -184,6 +184,10 @@ class LocalParameters:
             coords |= dict(zip(axes, (labels, list(level.names)), strict=True))
         return xr.Dataset(variables, coords, {"inference_library": "quorate"})
 
+    def labels(self) -> NDArray[Any]:
+        """Labels of the groups of the outer level."""
+        return self.work.labels()[0]
+
     def joint(self, groups: Iterable[object], n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups as arrays; parameters are those of `draws`."""
         labels = self.work.labels()

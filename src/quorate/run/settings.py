@@ -202,7 +202,10 @@ class Settings:
 
     def for_model(self, model: Model) -> "Settings":
         """These settings with the cut that the model needs. Cuts that tear groups are refused."""
-        return replace(self, by=self.cut.settled(getattr(model, "group_columns", "")))
+        cut, encoding = self.cut, getattr(model, "encoding", None)
+        if encoding is not None and cut.transform is None:
+            cut = encoding.cut(cut.by)
+        return replace(self, by=cut.settled(getattr(model, "group_columns", "")))
 
     def without_faults(self, **changes: Any) -> "Settings":
         """These settings for another sitting: with changes, and with no more faults."""

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import minimize
 
 from quorate._types import Array, IntArray
 from quorate.models.families import Family
@@ -66,6 +65,7 @@ def prepared(
 
 def _rough_mode(model: GroupedPosterior, rough: ByNodes) -> Array:
     """About the mode of the whole prior times the likelihood of the shard."""
+    from scipy.optimize import minimize  # slow to import
 
     def fall(x: Array) -> tuple[float, Array]:
         value, gradient = _density(model, rough, x[None])

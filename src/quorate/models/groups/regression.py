@@ -7,7 +7,7 @@ model has few parameters: β, the scale of the family, standard deviations and c
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Linear
+from quorate.models.formula import Design
 from quorate.models.glm import GeneralisedLinearModel, Prepare, numbers
 from quorate.models.groups.covariance import Covariance
 from quorate.models.groups.gaussian import ClosedForm
@@ -82,6 +83,11 @@ class GroupedRegression:
         """The family of the regression."""
         return self.fixed.family
 
+    @property
+    def encoding(self) -> Design | None:
+        """The encoding of the formula, if the model has one."""
+        return self.fixed.encoding
+
     def initial(self) -> Array:
         return np.zeros(self.dim)
 
@@ -139,6 +145,15 @@ class GroupedRegression:
         numbers_of = uniforms(level.name, groups, self._n_uniforms)
         return {level.name: (groups, kept.draws(self.taken_apart(points), groups, numbers_of))}
 
+    def new_groups(self, points: Array, normals: Array) -> Array:
+        """Draws of u of m groups without rows, from normal numbers (n_points, m, q)."""
+        lower = np.linalg.cholesky(self.taken_apart(points).covs)
+        return np.asarray(np.einsum("nij,nmj->nmi", lower, normals))
+
+    def varying_columns(self, rows: Mapping[str, Any]) -> Array:
+        """`Z` (n, q) of some rows; without it, groups have intercepts."""
+        return self._varying(rows, len(rows["X"]))
+
     @property
     def _n_uniforms(self) -> int:
         """Uniforms for a draw of the coefficients of a group."""
@@ -151,11 +166,9 @@ class GroupedRegression:
 
     def taken_apart(self, points: Array) -> Points:
         """Coefficients, scales and covariances at each point."""
-        p = len(self.fixed.columns)
-        has_scale = self.fixed.scale_prior is not None
-        log_scales = points[:, p] if has_scale else np.zeros(len(points))
         covs = self.covariance.matrices(points[:, self.fixed.dim :])
-        return Points(points[:, :p], log_scales, covs)
+        betas = points[:, : len(self.fixed.columns)]
+        return Points(betas, self.fixed.log_scales(points), covs)
 
     def gradients(self, points: Array, slopes: Derivatives) -> Array:
         """Gradients (n, dim) of the log-likelihood, from derivatives in the parts of points."""
@@ -173,15 +186,14 @@ class GroupedRegression:
 
     def _prepare(self, shard: Shard) -> Integrated:
         columns, response = Prepare(self.fixed.family, self.fixed.columns).checked(shard)
-        varying, group = self._varying(shard, len(response))
+        n_rows = len(response)
+        group, varying = self._group(shard, n_rows), self._varying(shard, n_rows)
         if self._is_linear:
             return ClosedForm.of(columns, varying, response, group)
         return prepared(self, columns, varying, response, group)
 
-    def _varying(self, shard: Shard, n_rows: int) -> tuple[Array, IntArray]:
-        """`Z` (n, q) and `group` (n,) of a shard; without `Z`, groups have intercepts."""
-        level = self.levels[0]
-        q = len(level.names)
+    def _group(self, shard: Shard, n_rows: int) -> IntArray:
+        """`group` (n,) of a shard."""
         if "group" not in shard:
             raise BadInputError(
                 f"No array named `group`. The data are {', '.join(sorted(shard))}; this model has "
@@ -190,11 +202,17 @@ class GroupedRegression:
         group = np.asarray(shard["group"])
         right = group.shape == (n_rows,)
         require(right, f"group has shape {group.shape}. Each of the {n_rows} rows needs one.")
+        return group
+
+    def _varying(self, shard: Mapping[str, Any], n_rows: int) -> Array:
+        """`Z` (n, q) of a shard; without it, groups have intercepts."""
+        names = self.levels[0].names
+        wanted = (n_rows, len(names))
         if "Z" not in shard:
-            require(level.names == ("Intercept",), f"No array named `Z`. It needs {q} columns.")
-            return np.ones((n_rows, 1)), group
+            require(names == ("Intercept",), f"No array named `Z`. It needs shape {wanted}.")
+            return np.ones(wanted)
         varying = numbers("Z", shard["Z"])
-        right = varying.shape == (n_rows, q)
-        require(right, f"Z has shape {varying.shape}. It needs shape {(n_rows, q)}.")
+        right = varying.shape == wanted
+        require(right, f"Z has shape {varying.shape}. It needs shape {wanted}.")
         require(bool(np.isfinite(varying).all()), "Z must be finite: drop or fill such rows.")
-        return varying, group
+        return varying

@@ -1,0 +1,132 @@
+"""A program with local parameters, and its integrals as functions of one point."""
+
+from functools import partial
+from typing import Any, Protocol
+
+from quorate._extras import jax_in_float64
+from quorate._types import Array, IntArray
+from quorate.models.arrays import AnyArray
+from quorate.models.groups.backends import Backend
+from quorate.models.groups.integral import (
+    Arguments,
+    Joint,
+    expectations,
+    gradient,
+    log_det,
+    log_integrals,
+    placed,
+    searched,
+)
+from quorate.models.groups.levels import Level
+from quorate.models.protocol import Shard
+
+
+class Program(Protocol):
+    """A log joint density of global parameters x (d,), local ones z (m, q), and rows.
+
+    z are unconstrained. `inputs` is the shard in the form that the program takes: any tree of
+    arrays, with rows sorted by group.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the unconstrained global parameters."""
+
+    @property
+    def local_dim(self) -> int:
+        """q."""
+
+    @property
+    def level(self) -> Level:
+        """The groups, and the names of the r parameters of a group on their natural scale."""
+
+    def log_prior(self, x: AnyArray, backend: Backend) -> AnyArray:
+        """Log prior of x, Jacobian included."""
+
+    def joint(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
+        """log p(z_g | x) + Σ over rows of g of log p(row | x, z_g), Jacobian included, (m,)."""
+
+    def natural(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
+        """Parameters of groups on their natural scale, (m, r)."""
+
+    def prepared(self, shard: Shard) -> tuple[Any, IntArray]:
+        """Inputs of a shard, and the codes of its groups in rising order."""
+
+    def row_codes(self, shard: Shard) -> IntArray:
+        """The code of the group of each row."""
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        """As that of a model."""
+
+
+class AtPoint:
+    """Functions of one point x (d,), for a backend to compile and to map over points."""
+
+    def __init__(self, program: Program, dim: int) -> None:
+        self._program = program
+        self._dim = dim
+
+    def prior(self, x: AnyArray, _: None, backend: Backend) -> AnyArray:
+        """The log prior."""
+        return self._program.log_prior(x, backend)
+
+    def prior_and_gradient(self, x: AnyArray, _: None, backend: Backend) -> Any:
+        """The log prior and its gradient, under JAX."""
+        return jax_in_float64().value_and_grad(self.prior)(x, None, backend)
+
+    def value(self, x: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
+        """The log-likelihood of a shard, with local parameters integrated out."""
+        joint = self._joint(x, given, backend)
+        centres, spreads = placed(joint, given, backend)
+        totals = log_integrals(joint, centres, spreads, given, backend)
+        return (totals + log_det(spreads, backend)).sum()
+
+    def value_and_gradient(self, x: AnyArray, given: Arguments, backend: Backend) -> Any:
+        """The integrated log-likelihood and its gradient, under JAX."""
+        joint = self._joint(x, given, backend)
+        centres, spreads = placed(joint, given, backend)
+        totals = log_integrals(joint, centres, spreads, given, backend)
+        of_both = partial(self._program.joint, inputs=given.inputs, backend=backend)
+        slope = gradient(of_both, x, centres, spreads, totals, given)
+        return (totals + log_det(spreads, backend)).sum(), slope
+
+    def modes(self, x: AnyArray, given: Arguments, backend: Backend) -> Any:
+        """Modes of local parameters, and their spreads."""
+        return searched(self._joint(x, given, backend), given, backend)
+
+    def spread(self, x: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
+        """First and second moments of z - anchor: (m, q + q²)."""
+
+        def powers(z: AnyArray) -> AnyArray:
+            offset = z - given.anchors
+            products = (offset[:, :, None] * offset[:, None, :]).reshape(len(offset), -1)
+            return backend.xp.concatenate([offset, products], axis=1)
+
+        return expectations(self._joint(x, given, backend), powers, given, backend)
+
+    def moments(self, x: AnyArray, arguments: tuple[Arguments, Array], backend: Backend) -> Any:
+        """Moments 1 to 3 of natural values about their centres: (m, 3, r)."""
+        given, centres = arguments
+        m, r = centres.shape
+
+        def powers(z: AnyArray) -> AnyArray:
+            offset = self._program.natural(x, z, given.inputs, backend) - centres
+            return backend.xp.concatenate([offset, offset**2, offset**3], axis=1)
+
+        joint = self._joint(x, given, backend)
+        return expectations(joint, powers, given, backend).reshape(m, 3, r)
+
+    def joint(self, both: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
+        """Log joint densities (m,) of x and z, which are one vector here."""
+        return self._joint(both[: self._dim], given, backend)(self._local(both, given))
+
+    def natural(self, both: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
+        """Natural values (m, r) of x and z, which are one vector here."""
+        x, z = both[: self._dim], self._local(both, given)
+        return self._program.natural(x, z, given.inputs, backend)
+
+    def _local(self, both: AnyArray, given: Arguments) -> AnyArray:
+        return both[self._dim :].reshape(given.anchors.shape)
+
+    def _joint(self, x: AnyArray, given: Arguments, backend: Backend) -> Joint:
+        return lambda z: self._program.joint(x, z, given.inputs, backend)

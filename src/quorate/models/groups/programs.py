@@ -1,0 +1,237 @@
+"""Models with local parameters from programs: any log joint density of groups and their rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quorate._types import Array, IntArray
+from quorate.errors import BadInputError, require
+from quorate.models.checks import settled, settled_gradient
+from quorate.models.groups.anchors import anchored, unanchored
+from quorate.models.groups.at_point import AtPoint, Program
+from quorate.models.groups.backends import Backend
+from quorate.models.groups.integral import Arguments
+from quorate.models.groups.levels import Level, Moments, Uniforms
+from quorate.models.groups.local import independence_draws, numbers_needed
+from quorate.models.groups.quadrature import MOST_DIMENSIONS
+from quorate.models.jaxed_many import points_at_once, rows_in
+from quorate.models.memo import PerShard
+from quorate.models.protocol import Shard
+
+_NUMBERS = 1 << 24  # uniform numbers held at a time, for draws of local parameters
+_STEP = 1e-5  # of finite differences of the integrated likelihood
+
+
+def require_few_dimensions(dim: int, names: str) -> None:
+    """Refuse integrals of too many dimensions."""
+    require(
+        1 <= dim <= MOST_DIMENSIONS,
+        f"A group has {dim} local parameters: {names}. They are integrated out at nodes, which is "
+        f"done for 1 to {MOST_DIMENSIONS} of them. Make some of them global.",
+    )
+
+
+class Ready(NamedTuple):
+    """A shard, ready for integrals; or the reason why they cannot be computed."""
+
+    given: Arguments
+    codes: IntArray
+    centres: Array  # natural values at the anchors, (m, r)
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class ProgramModel:
+    """A model without gradients, whose local parameters are integrated out by quadrature."""
+
+    program: Program
+    start: tuple[float, ...]
+    backend: Backend = field(compare=False)
+
+    @property
+    def dim(self) -> int:
+        return len(self.start)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.program.names
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        return (self.program.level,)
+
+    @property
+    def group_columns(self) -> str:
+        return self.program.level.name
+
+    def initial(self) -> Array:
+        return np.array(self.start)
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        return self.program.constrain(draws)
+
+    def log_prior(self, x: Array) -> float:
+        value = self.backend.one(self.at.prior, x, None)
+        return settled("log_prior", value, x, self.names)
+
+    def log_likelihood(self, x: Array, shard: Shard) -> float:
+        value = self.backend.one(self.at.value, x, self._given(shard))
+        return settled("log_likelihood", value, x, self.names)
+
+    def log_prior_many(self, points: Array) -> Array:
+        return np.asarray(self.backend.each(self.at.prior, points, None, 1))
+
+    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
+        given = self._given(shard)
+        return np.asarray(self.backend.each(self.at.value, points, given, rows_in(shard)))
+
+    def local_moments(self, points: Array, shard: Shard) -> dict[str, Moments]:
+        given, ready = self._given(shard), self._ready(shard)
+        at_once = max(16, points_at_once(3 * ready.centres.size))
+        sums = np.zeros((3, *ready.centres.shape))
+        for first in range(0, len(points), at_once):
+            part = points[first : first + at_once]
+            arguments = (given, ready.centres)
+            each = self.backend.each(self.at.moments, part, arguments, rows_in(shard))
+            sums += np.asarray(each).sum(axis=0).transpose(1, 0, 2)
+        return {self.program.level.name: Moments(ready.codes, ready.centres, sums)}
+
+    def local_draws(
+        self, points: Array, shard: Shard, groups: IntArray, uniforms: Uniforms
+    ) -> dict[str, tuple[IntArray, Array]]:
+        ready = self._ready(shard)
+        asked = np.unique(np.asarray(groups, dtype=np.int64))
+        missing = np.setdiff1d(asked, ready.codes)
+        require(len(missing) == 0, f"The shard has no groups with codes {missing[:5].tolist()}.")
+        numbers = max(1, len(points) * numbers_needed(self.program.local_dim))
+        n_parts = max(1, min(len(asked), -(-len(asked) * numbers // _NUMBERS)))
+        draws = [
+            self._draws(points, shard, part, uniforms) for part in np.array_split(asked, n_parts)
+        ]
+        return {self.program.level.name: (asked, np.concatenate(draws, axis=1))}
+
+    def _draws(self, points: Array, shard: Shard, groups: IntArray, uniforms: Uniforms) -> Array:
+        """Draws of some groups, from the rows of these groups alone."""
+        if len(groups) == 0 or len(points) == 0:
+            return np.zeros((len(points), len(groups), len(self.program.level.names)))
+        given, n_rows = self._given_of(shard, groups)
+        mean, factor = self._rough_normal(points, given, n_rows)
+        wanted = numbers_needed(self.program.local_dim)
+        numbers = uniforms(self.program.level.name, groups, wanted)
+
+        def at(function: Callable[..., Any], z: Array) -> Array:
+            both = np.concatenate([points, z.reshape(len(points), -1)], axis=1)
+            return np.asarray(self.backend.each(function, both, given, n_rows))
+
+        z = independence_draws(lambda z: at(self.at.joint, z), mean, factor, numbers)
+        return at(self.at.natural, z)
+
+    def _given_of(self, shard: Shard, groups: IntArray) -> tuple[Arguments, int]:
+        """Arguments for the rows of some groups, with anchors of the whole shard."""
+        given, ready = self._given(shard), self._ready(shard)
+        of_groups = np.isin(self.program.row_codes(shard), groups)
+        inputs, _ = self.program.prepared({name: rows[of_groups] for name, rows in shard.items()})
+        places = np.searchsorted(ready.codes, groups)
+        anchors = np.asarray(given.anchors)[places]
+        spreads = np.asarray(given.spreads)[:, :, places]
+        some = given._replace(inputs=inputs, anchors=anchors, spreads=spreads)
+        return some, int(of_groups.sum())
+
+    def _rough_normal(self, points: Array, given: Arguments, n_rows: int) -> tuple[Array, Array]:
+        """Means (n, m, q) of z, and factors (n, m, q, q) of its covariances, by quadrature."""
+        sums = self.backend.each(self.at.spread, points, given, n_rows)
+        offsets, dim = np.asarray(sums), self.program.local_dim
+        mean, products = offsets[..., :dim], offsets[..., dim:]
+        products = products.reshape(*products.shape[:-1], dim, dim)
+        cov = products - mean[..., :, None] * mean[..., None, :]
+        scale = np.sqrt(np.maximum(np.einsum("...ii->...i", cov), 1e-300))
+        correlation = cov / (scale[..., :, None] * scale[..., None, :]) + 1e-9 * np.eye(dim)
+        sound = np.isfinite(correlation).all(axis=(-2, -1), keepdims=True)
+        factor = np.linalg.cholesky(np.where(sound, correlation, np.eye(dim)))
+        return np.asarray(given.anchors) + mean, scale[..., :, None] * factor
+
+    def _given(self, shard: Shard) -> Arguments:
+        ready = self._ready(shard)
+        require(not ready.refused, ready.refused)
+        return ready.given
+
+    @cached_property
+    def _ready(self) -> PerShard[Ready]:
+        return PerShard(self._make_ready)
+
+    def _make_ready(self, shard: Shard) -> Ready:
+        inputs, codes = self.program.prepared(shard)
+        given = unanchored(inputs, len(codes), self.program.local_dim)
+        nowhere = np.zeros((len(codes), len(self.program.level.names)))
+        try:
+            x, given = anchored(_ShardPosterior(self, rows_in(shard)), given, self.initial())
+        except BadInputError as error:  # remembered: the search is long, and would fail again
+            return Ready(given, codes, nowhere, str(error))
+        both = np.concatenate([x, np.ravel(given.anchors)])
+        centres = np.asarray(self.backend.one(self.at.natural, both, given))
+        return Ready(given, codes, np.where(np.isfinite(centres), centres, 0.0))
+
+    @cached_property
+    def at(self) -> AtPoint:
+        """The functions of one point that backends evaluate."""
+        return AtPoint(self.program, self.dim)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("program", "start", "backend")}
+
+
+@dataclass(frozen=True)
+class JaxProgramModel(ProgramModel):
+    """A model with gradients, whose local parameters are integrated out by quadrature."""
+
+    def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
+        return self._pair("log_prior", x, self.backend.one(self.at.prior_and_gradient, x, None))
+
+    def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
+        pair = self.backend.one(self.at.value_and_gradient, x, self._given(shard))
+        return self._pair("log_likelihood", x, pair)
+
+    def log_prior_and_gradient_many(self, points: Array) -> tuple[Array, Array]:
+        values, gradients = self.backend.each(self.at.prior_and_gradient, points, None, 1)
+        return values, gradients
+
+    def log_likelihood_and_gradient_many(self, points: Array, shard: Shard) -> tuple[Array, Array]:
+        function, given = self.at.value_and_gradient, self._given(shard)
+        values, gradients = self.backend.each(function, points, given, rows_in(shard))
+        return values, gradients
+
+    def _pair(self, what: str, x: Array, pair: Any) -> tuple[float, Array]:
+        number = settled(what, pair[0], x, self.names)
+        return number, settled_gradient(what, number, pair[1], x, self.names)
+
+
+@dataclass(frozen=True)
+class _ShardPosterior:
+    """Prior times integrated likelihood of a shard, with arguments that are still being chosen."""
+
+    model: ProgramModel
+    n_rows: int
+
+    def values(self, points: Array, given: Arguments) -> Array:
+        model = self.model
+        likelihood = model.backend.each(model.at.value, points, given, self.n_rows)
+        return np.asarray(model.log_prior_many(points) + likelihood)
+
+    def value_and_gradient(self, x: Array, given: Arguments) -> tuple[float, Array]:
+        if isinstance(self.model, JaxProgramModel):
+            one, at = self.model.backend.one, self.model.at
+            pairs = one(at.prior_and_gradient, x, None), one(at.value_and_gradient, x, given)
+            (prior, prior_slope), (value, slope) = pairs
+            return float(prior + value), np.asarray(prior_slope + slope)
+        steps = _STEP * (1 + np.abs(x))
+        moves = np.concatenate([np.zeros((1, len(x))), np.diag(steps), -np.diag(steps)])
+        here, *others = self.values(x + moves, given)
+        ups, downs = np.split(np.array(others), 2)
+        return float(here), (ups - downs) / (2 * steps)
+
+    def modes(self, x: Array, given: Arguments) -> tuple[Array, Array]:
+        centres, spreads = self.model.backend.one(self.model.at.modes, x, given)
+        return np.asarray(centres), np.asarray(spreads)
