@@ -15,6 +15,7 @@ import pytest
 import quorate
 from helpers.one_way import Nested, OneWay, planes, rows, table
 from helpers.processes import MeanModel, ended, templates_of, workers_of
+from quorate.data.write import ShardSet
 from quorate.errors import BadInputError, FewGroupsWarning, WorkerFailedError
 from quorate.results.local import spaced
 from quorate.results.saved_local import FILE
@@ -123,6 +124,16 @@ def test_a_run_is_opened_again_after_a_resume(result, data, tmp_path):
     np.testing.assert_array_equal(opened(run).summary(), later)
     points = more.unconstrained[spaced(more.n_draws, 200)]
     np.testing.assert_allclose(later["mean"], OneWay().local(points, data)[1].mean(axis=0))
+
+
+def test_groups_of_excluded_shards_are_left_out(result):
+    work = LocalRun(Path(result.run_dir), result.model, excluded=(1,))
+    out = np.unique(ShardSet.open(Path(result.run_dir) / "shards").shard(1)["group"])
+    local = replace(result, local_work=work).local
+    left = set(local.summary().index.get_level_values("plane"))
+    assert left == set(planes(range(30))) - set(planes(out))
+    with pytest.raises(BadInputError, match=f"codes {out[0]} .* Ask for other groups"):
+        local.draws(planes(out[:1]))
 
 
 def test_a_merge_has_local_parameters_too(data, tmp_path):
@@ -255,6 +266,18 @@ def test_a_worker_killed_on_the_way_changes_nothing(result, expected):
     again = result.local.draws(names, progress=attack)
     assert attack.done
     np.testing.assert_array_equal(again["r_plane"], draws["r_plane"])
+
+
+def test_after_an_interrupt_it_can_be_called_again(result, expected):
+    def interrupt(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        result.local.summary(progress=interrupt)
+    assert not workers_of(os.getpid())
+    assert not (Path(result.run_dir) / FILE).exists()
+    assert_as_expected(result.local.summary(), expected)
 
 
 class Raising(OneWay):
