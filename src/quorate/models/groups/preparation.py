@@ -13,9 +13,9 @@ from quorate.models.groups.points import Derivatives, Points
 from quorate.models.groups.rows import arranged
 
 _FEW_GROUPS, _FEW_ROWS = 300, 6000  # that may stand for all groups of a shard
-_ROUGH = Effort(5, 4)  # from anchors at 0
+_ROUGH = Effort(5, 2)  # from anchors at 0
 _MOST_STEPS = 40  # of the search for a rough mode
-_ANCHOR_STEPS = 12
+_ANCHOR_STEPS = 8
 _STEP = 1e-4  # of central differences of the gradient
 _WIDEST = 3.0  # standard deviation of a coordinate of which the shard knows little
 
