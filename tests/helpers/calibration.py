@@ -4,14 +4,13 @@ Parameters are drawn from their prior, and rows from the model. If the posterior
 of each parameter among its posterior draws is uniform.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
 from scipy.stats import chisquare
 
 from quorate.models import logistic
-from quorate.models.groups.accuracy import Effort
 from quorate.models.subposterior import Target, densities, densities_and_gradients
 from quorate.passes.inquiry import Inquiry
 from quorate.samplers.base import Base
@@ -48,25 +47,11 @@ ONE = Design("(1 | g)", 1, 120, 4)
 TWO = Design("(1 + x | g)", 2, 100, 6)
 
 
-class Laplace:
-    """A model whose integrals have one node: the control, which is not calibrated."""
+def simulated(design, rng, *, torn=False):
+    """A point of the prior, coefficients of groups, and shards of rows.
 
-    def __init__(self, model):
-        self._model = model
-
-    def __getattr__(self, name):
-        return getattr(self._model, name)
-
-    def _kept(self, shard):
-        return replace(self._model._kept(shard), effort=Effort(1, 8))
-
-    def log_likelihood_many(self, points, shard):
-        with np.errstate(all="ignore"):
-            return self._kept(shard).log_likelihoods(self.taken_apart(points))
-
-
-def simulated(design, rng):
-    """A point of the prior, coefficients of groups, and shards of rows that are cut by group."""
+    Rows are cut by group. In the control groups are torn: each shard has some rows of each.
+    """
     q = design.q
     sds = np.abs(rng.normal(size=q))
     partial = 2 * rng.beta(2.0, 2.0) - 1
@@ -77,9 +62,10 @@ def simulated(design, rng):
     columns = np.column_stack([np.ones(len(group)), rng.normal(size=len(group))])
     eta = columns @ x[:2] + (columns[:, :q] * local[group]).sum(axis=1)
     y = (rng.random(len(eta)) < expit(eta)).astype(float)
+    owners = np.arange(len(group)) % _SHARDS if torn else group % _SHARDS
     shards = []
     for shard in range(_SHARDS):
-        mine = group % _SHARDS == shard
+        mine = owners == shard
         arrays = {"X": columns[mine], "y": y[mine], "Z": columns[mine, :q], "group": group[mine]}
         for array in arrays.values():
             array.flags.writeable = False
@@ -87,10 +73,10 @@ def simulated(design, rng):
     return x, local, shards
 
 
-def posterior_draws(model, shards, seed, *, has_gradient=True):
+def posterior_draws(model, shards, seed):
     """Draws by the passes of an exact run, in this process."""
     targets = [Target(model, shard, len(shards)) for shard in shards]
-    inquiry = Inquiry(model.initial(), model.names, _DRAWS, seed, has_gradient=has_gradient)
+    inquiry = Inquiry(model.initial(), model.names, _DRAWS, seed, has_gradient=True)
     surveys = {}
     for shard, target in enumerate(targets):
         base = Base.around(laplace_fit(target))
@@ -109,9 +95,8 @@ def posterior_draws(model, shards, seed, *, has_gradient=True):
 def ranks(design, seed, control=False):
     """Ranks (d + q,) of all parameters and of the coefficients of one group, in 0 … N_RANKS."""
     rng = np.random.default_rng([seed, design.q])
-    x, local, shards = simulated(design, rng)
-    model = Laplace(design.model) if control else design.model
-    draws = posterior_draws(model, shards, seed, has_gradient=not control)
+    x, local, shards = simulated(design, rng, torn=control)
+    draws = posterior_draws(design.model, shards, seed)
     some = draws[np.linspace(0, len(draws) - 1, N_RANKS).astype(int)]
     group = np.array([0])
     _, of_group = design.model.local_draws(
