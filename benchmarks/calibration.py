@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from helpers.calibration import N_BINS, N_RANKS, ONE, TWO, Design, p_values, ranks
+from helpers.calibration import N_BINS, N_RANKS, ONE, TORN, TWO, Design, p_values, ranks
 
 FALSE_ALARMS = 0.01
 
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     found = {}
-    for design, control in ((ONE, False), (TWO, False), (ONE, True)):
+    for design, control in ((ONE, False), (TWO, False), (TORN, True)):
         start = time.perf_counter()
         ranked = collected(design, options.sets, options.processes, control=control)
         p = p_values(ranked)

@@ -19,7 +19,7 @@ from quorate.samplers.laplace import laplace_fit
 N_RANKS = 99  # posterior draws that a parameter is ranked among
 N_BINS = 20
 _DRAWS = 1000
-_SHARDS = 2
+_SHARDS = 4
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class Design:
         )
 
 
-ONE = Design("(1 | g)", 1, 120, 4)
-TWO = Design("(1 + x | g)", 2, 100, 6)
+ONE = Design("(1 | g)", 1, 60, 16)
+TWO = Design("(1 + x | g)", 2, 60, 16)
+TORN = Design("(1 | g)", 1, 30, 64)  # for the control: the larger groups are, the worse it is
 
 
 def simulated(design, rng, *, torn=False):
