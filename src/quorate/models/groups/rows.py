@@ -49,14 +49,19 @@ class GroupedRows:
         """Number of groups."""
         return len(self.codes)
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, where equal rows count as one."""
+        return sum(int((bundle.counts > 0).sum()) for bundle in self.bundles)
+
     def of_groups(self, codes: IntArray) -> "GroupedRows":
-        """The rows of some groups, in any order, without `response_by_column`."""
+        """The rows of some groups, in any order."""
         positions = np.full(self.n_groups, -1)
         positions[np.searchsorted(self.codes, codes)] = np.arange(len(codes))
-        some = (bundle.of(positions) for bundle in self.bundles)
-        nothing = np.zeros_like(self.response_by_column)
+        some = [bundle.of(positions) for bundle in self.bundles]
         kept = tuple(bundle for bundle in some if bundle is not None)
-        return GroupedRows(codes, kept, nothing, self.is_intercept)
+        sums = [np.einsum("spg,sg->p", bundle.columns, bundle.response) for bundle in kept]
+        return GroupedRows(codes, kept, np.sum(sums, axis=0), self.is_intercept)
 
 
 def arranged(columns: Array, varying: Array, response: Array, group: IntArray) -> GroupedRows:
