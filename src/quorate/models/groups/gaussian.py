@@ -141,7 +141,7 @@ class ClosedForm:
             pulls = (
                 self.by_response[:, None, groups] - points.betas[at] @ self.by_column[..., groups]
             )
-            mean = np.stack(newton_step(upper, pulls * scale, np.inf))
+            mean = np.stack(newton_step(upper, pulls * scale, np.inf)[0])
             gain = 0.5 * scale * np.einsum("ipg,ipg->pg", mean, pulls)
             integrals = gain + log_det + log_root[at, None]
             yield _Given(groups, at, precision[at], pulls, mean, upper, integrals)

@@ -11,13 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, BoolArray
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.kernels import Rows
 from quorate.models.groups.quadrature import Rule, gauss_hermite, newton_step, spread
 
 _ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
 _LONGEST_STEP = 4.0  # standard deviations
+_SHORT_STEP = 1.0  # after which the centre is near enough for nodes
+_MOST_STEPS = 40
 
 
 class Prior(NamedTuple):
@@ -35,6 +37,10 @@ class Prior(NamedTuple):
         whole = np.array([[upper[i][j] + zero for j in range(q)] for i in range(q)])
         precision = np.einsum("ikp,jkp->ijp", whole, whole)
         return cls(precision, log_det - 0.5 * q * np.log(2 * np.pi))
+
+    def at(self, points: BoolArray) -> "Prior":
+        """The same at some of the points."""
+        return Prior(self.precision[..., points], self.log_constant[points])
 
     def slopes(self, moments: Array, n_groups: int) -> Array:
         """Derivatives in Σ of Σ_g E log p(z_g|Σ), where `moments` are Σ_g E[z zᵀ].
@@ -83,13 +89,41 @@ def nodes(rows: Rows, prior: Prior, anchors: Array, effort: Effort) -> Nodes:
 def placed(
     rows: Rows, prior: Prior, anchors: Array, n_steps: int
 ) -> tuple[Array, list[list[Array]], Array]:
-    """Centres (q, n_points, g) after some Newton steps, and U with log det U (n_points, g)."""
+    """Centres (q, n_points, g) after some Newton steps, and U with log det U (n_points, g).
+
+    At points where the last step of some group was long, more steps follow. Nodes in the wrong
+    place would make the integral of a point far out too large as well as too small.
+    """
     centre = np.repeat(anchors[:, None], len(prior.log_constant), axis=1)
     for _ in range(n_steps):
-        slopes, curvatures = _derivatives(rows, prior, centre)
-        upper, log_det = spread(curvatures)
-        centre = centre + np.stack(newton_step(upper, slopes, _LONGEST_STEP))
+        centre, upper, log_det, length = _stepped(rows, prior, centre)
+    far = length.max(axis=1) > _SHORT_STEP
+    if far.any():
+        found = _settled(rows.at(far), prior.at(far), centre[:, far])
+        centre[:, far], log_det[far] = found[0], found[2]
+        for i in range(len(centre)):
+            for j in range(i, len(centre)):
+                upper[i][j][far] = found[1][i][j]
     return centre, upper, log_det
+
+
+def _settled(rows: Rows, prior: Prior, centre: Array) -> tuple[Array, list[list[Array]], Array]:
+    """Centres after as many steps as it takes until each is short."""
+    for _ in range(_MOST_STEPS):
+        centre, upper, log_det, length = _stepped(rows, prior, centre)
+        if length.max() <= _SHORT_STEP:
+            break
+    return centre, upper, log_det
+
+
+def _stepped(
+    rows: Rows, prior: Prior, centre: Array
+) -> tuple[Array, list[list[Array]], Array, Array]:
+    """Centres after a Newton step, with U and log det U before it, and the length of the step."""
+    slopes, curvatures = _derivatives(rows, prior, centre)
+    upper, log_det = spread(curvatures)
+    step, length = newton_step(upper, slopes, _LONGEST_STEP)
+    return centre + np.stack(step), upper, log_det, length
 
 
 def log_joint(rows: Rows, prior: Prior, local: Array) -> Array:

@@ -5,12 +5,12 @@ log(1 + exp) or exp; w and the shift s depend on the row and on the scale parame
 axes (rows, nodes, points, groups).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, BoolArray
 from quorate.models.groups.rows import Bundle
 
 Shape = Literal["softplus", "exponential"]
@@ -45,6 +45,10 @@ class Rows:
     response: Array
     varying: Array | None
     count_once: bool = False
+
+    def at(self, points: BoolArray) -> "Rows":
+        """The same rows at some of the points."""
+        return replace(self, offsets=self.offsets[:, points], weights=self.weights[:, points])
 
     def response_by_parameter(self) -> Array:
         """Zᵀy of each group, (q, g)."""

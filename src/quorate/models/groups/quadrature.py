@@ -97,8 +97,8 @@ def _cholesky(matrix: Any, xp: Namespace) -> list[list[Any]]:
 
 def newton_step(
     upper: list[list[Any]], slope: Any, longest: float, xp: Namespace = np
-) -> list[Any]:
-    """H⁻¹ g, shortened so that it is at most `longest` standard deviations of N(0, H⁻¹).
+) -> tuple[list[Any], AnyArray]:
+    """H⁻¹ g, shortened to at most `longest` standard deviations of N(0, H⁻¹), and its whole length.
 
     `upper` is U of `spread`, and `slope[i]` are the entries of g.
     """
@@ -106,4 +106,5 @@ def newton_step(
     white = [sum(upper[i][j] * slope[i] for i in range(j + 1)) for j in range(dim)]
     length = xp.sqrt(sum(part**2 for part in white))
     shorter = xp.minimum(1.0, longest / xp.maximum(length, 1e-300))
-    return [shorter * sum(upper[i][j] * white[j] for j in range(i, dim)) for i in range(dim)]
+    step = [shorter * sum(upper[i][j] * white[j] for j in range(i, dim)) for i in range(dim)]
+    return step, length
