@@ -20,13 +20,15 @@ from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
 from quorate.errors import RESUMABLE, ChangedModelWarning, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
+from quorate.models.checks import require_model
 from quorate.models.protocol import Model
 from quorate.models.subposterior import Target
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
 from quorate.run import kept_model
-from quorate.run.configuration import configuration_of
+from quorate.run.configuration import SHARDS, configuration_of, same_shards
 from quorate.run.exact import ExactRun
+from quorate.run.few_groups import warn_of_few_groups
 from quorate.run.history import History
 from quorate.run.progress import Listener, LiveTable, plain_lines, silence
 from quorate.run.run import N_POINTS, Run
@@ -34,10 +36,8 @@ from quorate.run.settings import OnLostShard, Settings
 from quorate.run.stopping import Stopping, Until
 from quorate.trust.verdict import Verdict
 
-_SHARDS = "shards"
 _RUNNING = "running"
 _KINDS: dict[str, type[Run]] = {"merge": Run, "exact": ExactRun}
-_MOST_COORDINATES = 500  # regressions with as many take a minute or two on two cores
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -218,7 +218,8 @@ def check(
 @contextmanager
 def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) -> Iterator[Run]:
     """A run with all its files, which hears signals while it lives."""
-    _check_model(model)
+    require_model(model)
+    settings = settings.for_model(model)
     settings.make_scheme(model.dim)  # raises what is wrong with it before rows are read
     sampler = settings.chosen_sampler
     if settings.chosen_method == "merge" and settings.scheme_options.needs_common_randomness:
@@ -227,7 +228,9 @@ def _new_run(model: Model, data: object, settings: Settings, n_points: int = 0) 
     things = packed({"model": model, "sampler": sampler})
     stopping = Stopping(settings.chosen_until)
     with stopping.on_signals(), _folder(settings.run_dir) as folder:
-        shards = settings.cut.write(data, settings.workers, folder / _SHARDS, settings.seed)
+        shards = settings.cut.write(data, settings.workers, folder / SHARDS, settings.seed)
+        if settings.chosen_method == "merge":
+            warn_of_few_groups(model, shards)
         kept_model.keep(folder, things)
         configuration = _configuration(model, settings, shards, kept_model.checksum(things))
         with Journal.create(folder, configuration) as journal:
@@ -247,7 +250,7 @@ def _reopened(
     """A run of an earlier sitting, with the model stored with it unless another is given."""
     if model is not None:
         _check_same_model(model, kept)
-    stopping, shards = Stopping(settings.chosen_until), _same_shards(folder, kept)
+    stopping, shards = Stopping(settings.chosen_until), same_shards(folder, kept)
     made_of = *kept_model.opened(folder, kept, model), shards
     return _KINDS[settings.chosen_method](*made_of, settings, folder, journal, stopping, n_points)
 
@@ -292,23 +295,8 @@ def _configuration(
     }
 
 
-def _check_model(model: Model) -> None:
-    needed = ("dim", "names", "initial", "log_prior", "log_likelihood", "constrain")
-    lacking = [name for name in needed if not hasattr(model, name)]
-    require(
-        not lacking,
-        f"{type(model).__name__} is no model: it has no {', '.join(lacking)}. Make one with "
-        "quorate.models.",
-    )
-    require(
-        model.dim <= _MOST_COORDINATES,
-        f"The model has {model.dim:,} coordinates, and may have {_MOST_COORDINATES}: the time for "
-        "fits grows with the third power of their number. Use fewer columns, groups or parameters.",
-    )
-
-
 def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
-    _check_model(model)
+    require_model(model)
     names = list(model.names)
     require(
         names == kept["names"],
@@ -321,17 +309,6 @@ def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
             ChangedModelWarning,
             stacklevel=3,
         )
-
-
-def _same_shards(folder: Path, kept: dict[str, Any]) -> ShardSet:
-    shards = ShardSet.open(folder / _SHARDS)
-    require(
-        list(shards.fingerprints) == kept["shards"],
-        f"The shards in {shards.folder} are not those that the run began with.",
-    )
-    for number in range(len(kept["shards"])):
-        shards.shard(number).verify()
-    return shards
 
 
 @contextmanager

@@ -24,6 +24,7 @@ QuorateWarning
 ├── ChangedModelWarning         a run resumed with a model whose code has changed
 ├── JournalWarning              damaged rows of a journal that were left out
 ├── DivergenceWarning           Hamiltonian trajectories that diverged
+├── FewGroupsWarning            a merge of a hierarchical model with few groups a shard
 └── CombinationWarning          a rule whose result is poor, or which another rule would beat
 """
 
@@ -249,6 +250,10 @@ class ChangedModelWarning(QuorateWarning):
 
 class DivergenceWarning(QuorateWarning):
     """Hamiltonian trajectories that diverged: the draws may miss part of the posterior."""
+
+
+class FewGroupsWarning(QuorateWarning):
+    """A merge of a hierarchical model whose shards have too few groups for it."""
 
 
 class CombinationWarning(QuorateWarning):

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from helpers.assertions import assert_known
 from quorate.cli import main
+from quorate.data.store import ShardSet
 from quorate.journal import JournalReader
 
 QUICK = ["--workers", "2", "--draws", "200", "--sampler", "ellipse"]
@@ -76,6 +77,41 @@ def test_a_formula_needs_no_code(table, tmp_path):
         assert_known(draws["x"].mean(), 2.0, 1.2 * 600**-0.5)  # of the rows, and of 200 draws
         with pytest.raises(AssertionError):
             assert_known(draws["x"].mean(), 1.5, 1.2 * 600**-0.5)
+
+
+@pytest.fixture
+def flights(tmp_path, rng):
+    """30 planes of 20 flights, as text in a CSV file."""
+    plane = np.repeat(np.arange(30), 20)
+    hour = rng.uniform(-1, 1, 600)
+    late = rng.random(600) < 1 / (1 + np.exp(-hour - rng.normal(size=30)[plane]))
+    frame = pd.DataFrame({"late": late.astype(int), "hour": hour, "plane": plane})
+    frame["plane"] = [f"N{i}" for i in plane]
+    frame.sample(frac=1, random_state=1).to_csv(tmp_path / "flights.csv", index=False)
+    return tmp_path / "flights.csv"
+
+
+def test_a_formula_with_bars_is_cut_by_group(flights, tmp_path):
+    formula, run = "late ~ hour + (1 + hour | plane)", tmp_path / "run"
+    arguments = ["--family", "logistic", "--workers", "2", "--draws", "100", "--run-dir", run]
+    result = quorate("sample", "--formula", formula, flights, *arguments)
+    assert result.exit_code == 0
+    for name in ("sd_plane__Intercept", "sd_plane__hour", "cor_plane__Intercept__hour"):
+        assert name in result.stdout
+    shards = ShardSet.open(run / "shards")
+    assert shards.by == "group:plane"
+    assert shards.names == ("X", "y", "Z", "group")
+    assert shards.labels("group").tolist() == sorted(f"N{i}" for i in range(30))
+    with JournalReader(run) as reader:
+        assert reader.configuration()["settings"]["by"] == "group:plane"
+        assert reader.configuration()["made_by"]["formula"] == formula
+
+
+def test_a_formula_with_bars_is_never_shuffled(flights, tmp_path):
+    arguments = ["sample", "--formula", "late ~ hour + (1 | plane)", flights, *QUICK]
+    result = quorate(*arguments, "--by", "shuffle")
+    assert result.exit_code == 2
+    assert "would put rows of one group into several shards" in " ".join(result.stderr.split())
 
 
 def test_python_in_a_formula_runs_only_where_it_is_allowed(table, tmp_path):

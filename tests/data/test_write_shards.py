@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from quorate import BadInputError
 from quorate.data import files as table_files
 from quorate.data import tables
-from quorate.data.partition import grouped, shuffled, stratified
+from quorate.data.partition import Partition, grouped, shuffled, stratified
 from quorate.data.write import ShardSet, _stream, _Writer, write_shards
 
 N = 103
@@ -663,9 +663,9 @@ def test_bad_files(rows, tmp_path):
 def test_files_that_change_meanwhile_are_noticed(tmp_path):
     table = tables.open_table(put({"x": ten}, tmp_path))
     put({"x": ten[1:]}, tmp_path)
-    owners = np.zeros(10, dtype=np.uint8)
+    dealt = Partition(np.zeros(10, dtype=np.uint8))
     with pytest.raises(BadInputError, match="data have 9 rows, and had 10"):
-        _stream(table.batches(["x"]), owners, None, _Writer(tmp_path / "s", np.array([10])))
+        _stream(table.batches(["x"]), dealt, None, _Writer(tmp_path / "s", np.array([10])))
 
 
 WITHOUT = """

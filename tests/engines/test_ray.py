@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers import chaos
+from helpers import chaos, one_way
 from helpers.processes import PATIENCE, BrokenModel, MeanModel, ended
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
@@ -30,6 +30,7 @@ from quorate.errors import BadInputError, MissingExtraError, WorkerFailedError
 from quorate.protocol.allocation import groups
 from quorate.protocol.messages import Block, Task
 from quorate.protocol.schemes.cmc import SendDraws
+from quorate.results.saved_local import FILE
 from quorate.samplers import make_sampler
 
 pytestmark = pytest.mark.xdist_group("ray")  # on one core, so that one cluster serves them all
@@ -166,6 +167,18 @@ def test_exact_draws_are_those_of_processes(cluster, rows, tmp_path, seed):
     expected = sample(rows, tmp_path / "process", **options).unconstrained
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address), **options)
     np.testing.assert_array_equal(result.unconstrained, expected)
+
+
+def test_local_parameters_are_those_of_processes(cluster, tmp_path, seed):
+    table = one_way.table(one_way.rows(np.random.default_rng([seed, 16])))
+    options = {"workers": 3, "draws": 128, "progress": False, "check": False}
+    result = quorate.sample(one_way.OneWay(), table, run_dir=tmp_path / "run", **options)
+    expected, planes = result.local.summary(), ["N001", "N002"]
+    (tmp_path / "run" / FILE).unlink()
+    engine = quorate.Ray(cluster.address)
+    np.testing.assert_array_equal(result.local.summary(engine=engine), expected)
+    draws = result.local.draws(planes, engine=engine, workers=2)
+    np.testing.assert_array_equal(draws["r_plane"], result.local.draws(planes)["r_plane"])
 
 
 def test_an_actor_that_is_killed_comes_back(cluster, rows, tmp_path, engine, of_processes):

@@ -19,6 +19,7 @@ TABLE = {
     "month": np.repeat([1, 2, 3], 20),
     "origin": np.repeat(["EWR", "JFK", "LGA", "EWR"], 15),
     "my column": np.sqrt(np.arange(60)),
+    "plane": np.repeat([f"N{i}" for i in range(20)], 3),
 }
 
 
@@ -93,7 +94,7 @@ def test_every_contrast_exists(name):
         ("late ~ {hour if sentinel() else 3}", "is not allowed in a formula"),
         ("late ~ C(origin, sentinel())", "is not a contrast. Use one of Treatment"),
         ("late ~ C(origin, levels=sentinel())", "`sentinel` is not a transform"),
-        ("late ~ offset(hour)", "`offset` is not a transform that formulas know"),
+        ("late ~ offset(hour)", r"`offset\(hour\)` is not supported"),
         ("late ~ Q('hour')", "`Q` is not a transform"),
         ("late ~ {'text' * 1000000000}", "a text can only be compared with a column"),
         ("late ~ {hour + 9**9**9}", r"`9 \*\* 9` is a power of numbers"),
@@ -101,6 +102,15 @@ def test_every_contrast_exists(name):
         ("late ~ (hour + month + origin)**9", "more than 10000 terms"),
         ("late ~ .", "Write out the columns"),
         ("late ~ hour | month", "several parts"),
+        ("late ~ hour + (1 + {sentinel()} | plane)", "`sentinel` is not a transform"),
+        ("late ~ (poly(hour, degree=sentinel()) | plane)", "`sentinel` is not a transform"),
+        ("late ~ (1 | sentinel())", "must name columns after its bar"),
+        ("late ~ (1 | {sentinel()})", "must name columns after its bar"),
+        ("late ~ (1 | plane/sentinel())", "must name columns after its bar"),
+        ("late ~ hour + {sentinel()} + (1 | plane)", "`sentinel` is not a transform"),
+        ("late ~ ((hour + month + origin)**9 | plane)", "more than 10000 terms"),
+        ("late ~ (. | plane)", "Write out the columns"),
+        ("late ~ (C(origin, levels=['a\\'b']) | plane)", "A formula cannot contain a backslash"),
         ("late ~ C(origin, levels=['a\\'b'])", "A formula cannot contain a backslash"),
         # formulaic writes this text into code of its own, and its quotes would end there.
         ("""late ~ bs(hour, extrapolation="'") + {']'}""", r"cannot contain \[\"'\"\]"),
@@ -120,6 +130,10 @@ def test_python_runs_where_it_is_allowed(fired):
     assert learned.allow_python
     assert fired
     fired.clear()
+    varying = design("late ~ (poly(hour, degree=sentinel()) | plane)", TABLE, allow_python=True)
+    assert len(varying.levels[0].names) == 3
+    assert fired
+    fired.clear()
 
 
 # ------------------------------------------------------------ fuzzing
@@ -132,6 +146,7 @@ _PIECES = st.sampled_from(
         "/", ":", "**", "^", "|", "~", "%", "%in%", ",", "=", "==", "<", "&", " ", ".", "\\", "#",
         "lambda", "lambda: ", " if ", " else ", " or ", " for ", " in ", "None", "\n", "é", "\x00",
         "_formulaic_my_column", "__FORMULAIC_CONTEXT__", "np.", "contr.", "df=", "levels=", "*[",
+        "||", "plane", "(1|plane)", "mm(", "|plane)",
         *(f"{name}(" for name in TRANSFORMS), *(f"{name}(" for name in CONTRASTS),
     ]
 )  # fmt: skip
@@ -157,7 +172,10 @@ _PYTHON = st.recursive(
     lambda inner: st.builds(lambda shape, *parts: shape.format(*parts), _SHAPES, inner, inner),
     max_leaves=6,
 )
-_TERM = st.one_of(_PYTHON, _PYTHON.map("{{{}}}".format), _TEXT, st.text(max_size=8))
+_SIDE = st.one_of(_PYTHON, _PYTHON.map("{{{}}}".format), _TEXT, st.text(max_size=8))
+_GROUP = st.one_of(st.sampled_from(["plane", "plane/month", "`my column`"]), _SIDE)
+_BARS = st.builds("({}{}{})".format, _SIDE, st.sampled_from(["|", "||", " | "]), _GROUP)
+_TERM = st.one_of(_SIDE, _BARS)
 FORMULAS = st.builds(
     "{} ~ {}".format,
     st.one_of(st.just("late"), _TERM),

@@ -86,7 +86,10 @@ _CHECK = options_of(Settings, ["check", "every"])
 
 @click.command("sample")
 @click.argument("what", nargs=-1, required=True, metavar="[MODEL.py:NAME] DATA...")
-@click.option("--formula", help="Fit a formula such as 'late ~ hour + origin', without a model.")
+@click.option(
+    "--formula",
+    help="Fit a formula such as 'late ~ hour + origin + (1 | plane)', without a model.",
+)
 @click.option(
     "--family",
     default="linear",
@@ -127,11 +130,11 @@ def sample_command(
     if formula is None:
         require(len(what) >= 2, "Give MODEL.py:NAME and then data, or a --formula and data.")
         model, files = _load(what[0]), list(what[1:])
-        reading: dict[str, Any] = {"columns": columns.split(",") if columns else None}
+        cut = Cut(columns=columns.split(",") if columns else None)
     else:
         files = list(what)
-        model, reading = _regression(formula, family, files, allow_python=allow_python)
-    settings["by"] = Cut(**taken(options, ["by"]), **reading)
+        model, cut = _regression(formula, family, files, allow_python=allow_python), Cut()
+    settings["by"] = replace(cut, **taken(options, ["by"]))
     folder = None if run_dir is None else Path(run_dir)
     with _told() as tell:
         with page_beside(folder, tell_address) if watch else nullcontext(folder) as found:
@@ -280,21 +283,14 @@ def _load(spec: str) -> Model:
     return model
 
 
-def _regression(
-    formula: str, family: str, files: list[str], *, allow_python: bool
-) -> tuple[Model, dict[str, Any]]:
-    """A generalised linear model, and how rows of its design are made from files."""
+def _regression(formula: str, family: str, files: list[str], *, allow_python: bool) -> Model:
+    """The regression of a formula, which learns its encoding from the files."""
     require(
         family in _FAMILIES, f"No family is named {family!r}. Choose one of {', '.join(_FAMILIES)}."
     )
     table = open_table(files)
     learned = design(formula, table.batches(table.names), allow_python=allow_python)
-    reading = {
-        "columns": learned.variables,
-        "transform": learned.arrays,
-        "made_by": {"formula": formula, "allow_python": allow_python},
-    }
-    return _FAMILIES[family](learned.names), reading
+    return _FAMILIES[family](learned)
 
 
 def summary_table(rows: Iterable[tuple[str, dict[str, float]]]) -> Table:

@@ -1,11 +1,14 @@
 """How rows are cut into shards, as users choose it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from quorate.data.write import ShardSet, Transform, write_shards
+from quorate.errors import require
+
+_SHUFFLE, _FILES, _GROUP = "shuffle", "files", "group"
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,8 @@ class Cut:
     Parameters
     ----------
     by
-        Which rows go together: shuffle, files, stratify:COLUMN, or group:COLUMN.
+        Which rows go together: shuffle, files, stratify:COLUMN, or group:COLUMN. By default rows
+        are shuffled; those of a model with groups stay together by group.
     columns
         Columns of the data that the model reads; all by default.
     transform
@@ -25,10 +29,39 @@ class Cut:
         allowed to run Python.
     """
 
-    by: str = "shuffle"
+    by: str | None = None
     columns: Sequence[str] | None = None
     transform: Transform | None = None
     made_by: Mapping[str, Any] | None = None
+
+    @property
+    def chosen(self) -> str:
+        """Which rows go together, for a model without groups if nothing is said."""
+        return _SHUFFLE if self.by is None else self.by
+
+    def settled(self, groups: str = "") -> "Cut":
+        """The same cut with its default filled in, for a model whose groups must stay whole.
+
+        Parameters
+        ----------
+        groups
+            The columns that define groups, `county` or `state/county`; empty for models without.
+        """
+        if not groups:
+            return replace(self, by=self.chosen)
+        if self.by is None:
+            return replace(self, by=f"{_GROUP}:{groups}")
+        proven = f"{_FILES}:{groups}"
+        if self.by in (_FILES, proven):
+            return replace(self, by=proven)
+        require(
+            self.by == f"{_GROUP}:{groups}",
+            f"by={self.by!r} would put rows of one group into several shards. The model has "
+            "parameters for each group, so its posterior would be wrong by several standard "
+            f"deviations, and no check would show it. Leave out `by`, or use by='{_GROUP}:{groups}'"
+            f". Use by='{_FILES}' if no group of `{groups}` has rows in two files.",
+        )
+        return self
 
     def write(self, data: object, n_shards: int, folder: Path, seed: int) -> ShardSet:
         """Cut `data` into shards in `folder`."""
@@ -37,7 +70,7 @@ class Cut:
             n_shards,
             folder,
             seed=seed,
-            by=self.by,
+            by=self.chosen,
             columns=self.columns,
             transform=self.transform,
         )

@@ -8,13 +8,15 @@ becomes disagreement between shards, which no weights can repair. So rows are de
 the user chooses otherwise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import IntArray
+from quorate.data.codes import LEVELS, Codes, Groups, groups_of, strata_of
 from quorate.data.tables import Table
 from quorate.errors import BadInputError, require
 
@@ -23,25 +25,58 @@ _MAX_STRATA = 10_000
 _WAYS = "Use 'shuffle', 'files', 'stratify:COLUMN' or 'group:COLUMN'."
 
 
-def owners_of(table: Table, n_shards: int, by: str, seed: int) -> Owners:
-    """The shard of every row, shape (n_rows,): see `quorate.data.write.write_shards` for `by`."""
+@dataclass(frozen=True)
+class Partition:
+    """Where each row goes.
+
+    Parameters
+    ----------
+    owners
+        The shard of every row, shape (n_rows,).
+    groups
+        For cuts that keep groups whole: the groups of each level, by the name of their array.
+    """
+
+    owners: Owners
+    groups: Mapping[str, Groups] = field(default_factory=dict)
+
+
+def partition_of(table: Table, n_shards: int, by: str, seed: int) -> Partition:
+    """Deal the rows of a table: see `quorate.data.write.write_shards` for `by`."""
     whole = isinstance(n_shards, int | np.integer) and n_shards >= 1
     require(whole, f"n_shards must be a whole number, at least 1, not {n_shards!r}.")
     whole = isinstance(seed, int | np.integer) and seed >= 0
     require(whole, f"seed must be a whole number, at least 0, not {seed!r}.")
     way, _, column = str(by).partition(":")
-    if way == "files" and not column:
-        return _by_files(table.rows_per_file, n_shards)
+    if way == "files":
+        owners = _by_files(table.rows_per_file, n_shards)
+        return _proven(table, owners, column) if column else Partition(owners)
     require(
         table.n_rows >= n_shards,
         f"{table.n_rows} rows do not fill {n_shards} shards. Use at most {table.n_rows} shards.",
     )
     if way == "shuffle" and not column:
-        return shuffled(table.n_rows, n_shards, seed)
+        return Partition(shuffled(table.n_rows, n_shards, seed))
     require(way in ("stratify", "group") and bool(column), f"by cannot be {by!r}. {_WAYS}")
-    if way == "group":
-        return grouped(_codes(table, column, "groups"), n_shards, seed)
-    return stratified(_codes(table, column, "strata", _MAX_STRATA), n_shards, seed)
+    if way == "stratify":
+        require_columns(table, [column])
+        return Partition(stratified(strata_of(table, column, _MAX_STRATA), n_shards, seed))
+    groups = groups_of(table, group_columns(table, column))
+    return Partition(grouped(groups[LEVELS[0]].codes, n_shards, seed), groups)
+
+
+def group_columns(table: Table, written: str) -> tuple[str, ...]:
+    """The columns of `COLUMN`, or of `OUTER/INNER`, where groups lie within groups."""
+    columns = (written,) if written in table.names else tuple(written.split("/"))
+    require(
+        len(columns) <= len(LEVELS),
+        f"Groups may nest in two levels, not {len(columns)} as in {written!r}. Leave one out, or "
+        "combine two columns into one.",
+    )
+    require_columns(table, columns)
+    twice = len(set(columns)) < len(columns)
+    require(not twice, f"{written!r} names one column twice. Name it once.")
+    return columns
 
 
 def shuffled(n_rows: int, n_shards: int, seed: int) -> Owners:
@@ -56,7 +91,7 @@ def shuffled(n_rows: int, n_shards: int, seed: int) -> Owners:
     return owners
 
 
-def stratified(strata: IntArray, n_shards: int, seed: int) -> Owners:
+def stratified(strata: IntArray | Codes, n_shards: int, seed: int) -> Owners:
     """Deal rows in turn, stratum by stratum, in random order within each.
 
     In any two shards, the numbers of rows of a stratum differ by at most one. So do the numbers of
@@ -70,7 +105,7 @@ def stratified(strata: IntArray, n_shards: int, seed: int) -> Owners:
     return owners
 
 
-def grouped(groups: IntArray, n_shards: int, seed: int) -> Owners:
+def grouped(groups: IntArray | Codes, n_shards: int, seed: int) -> Owners:
     """All rows of a group go to one shard, which hierarchical models need.
 
     Groups are dealt by size, the largest first and ties at random. In each lap every shard gets
@@ -109,42 +144,21 @@ def _by_files(rows_per_file: Sequence[int], n_shards: int) -> Owners:
     return np.repeat(np.arange(n_shards, dtype=np.min_scalar_type(n_shards - 1)), rows_per_file)
 
 
-def _codes(table: Table, column: str, kind: str, most: int | None = None) -> IntArray:
-    """The values of a column, which defines strata or groups, as codes 0, 1, … in sorted order."""
-    require_columns(table, [column])
-    codes: dict[Any, int] = {}
-    parts, n_missing, what = [], 0, f"Column `{column}`, which defines {kind},"
-    for batch in table.batches([column]):
-        values = batch[column]
-        require(values.ndim == 1, f"{what} must hold single values, not arrays.")
-        gone = missing(values)
-        n_missing += int(gone.sum())
-        parts.append(_coded(values[~gone], codes))
-        require(
-            most is None or len(codes) <= most,
-            f"{what} takes more than {most or 0:,} values. Cut it into intervals first.",
+def _proven(table: Table, owners: Owners, written: str) -> Partition:
+    """Files as shards, once it is seen that no group has rows in two of them."""
+    groups = groups_of(table, group_columns(table, written))
+    outer = groups[LEVELS[0]]
+    holders = np.empty(len(outer.labels), dtype=owners.dtype)
+    holders[outer.codes] = owners
+    torn = np.flatnonzero(holders[outer.codes] != owners)
+    if len(torn):
+        group = outer.codes[torn[0]]
+        one, other = table.paths[owners[torn[0]]], table.paths[holders[group]]
+        raise BadInputError(
+            f"Group {outer.labels[group].item()!r} of column `{outer.column}` has rows in {one} "
+            f"and in {other}. All rows of a group must be in one shard: use by='group:{written}'."
         )
-    require(
-        not n_missing,
-        f"{what} is missing in {n_missing} rows. Fill them in, or give them a value of their own.",
-    )
-    rank = np.empty(len(codes), dtype=np.int64)
-    try:
-        rank[[codes[value] for value in sorted(codes)]] = np.arange(len(codes))
-    except TypeError as error:
-        message = f"{what} holds kinds of values that cannot be compared. Make them all strings."
-        raise BadInputError(message) from error
-    return np.asarray(rank[np.concatenate(parts)])
-
-
-def _coded(values: NDArray[Any], codes: dict[Any, int]) -> NDArray[np.int32]:
-    """The code of each value; new values get the next free codes. Only fast types are sorted."""
-    if values.dtype.kind == "O":
-        numbers = [codes.setdefault(value, len(codes)) for value in values.tolist()]
-        return np.array(numbers, dtype=np.int32)
-    found, inverse = np.unique(values, return_inverse=True)
-    numbers = [codes.setdefault(value, len(codes)) for value in found.tolist()]
-    return np.asarray(np.array(numbers, dtype=np.int32)[inverse])
+    return Partition(owners, groups)
 
 
 def require_columns(table: Table, names: Sequence[str]) -> None:
@@ -152,21 +166,3 @@ def require_columns(table: Table, names: Sequence[str]) -> None:
     for name in names:
         listed = ", ".join(table.names)
         require(name in table.names, f"No column named `{name}`. The columns are {listed}.")
-
-
-def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where an array has NaN, NaT or None."""
-    if values.dtype.kind in "fc":
-        return np.asarray(np.isnan(values))
-    if values.dtype.kind in "mM":
-        return np.asarray(np.isnat(values))
-    if values.dtype.kind == "O":
-        gone = [_is_missing(value) for value in values.flat]
-        return np.array(gone, dtype=np.bool_).reshape(values.shape)
-    return np.zeros(values.shape, dtype=np.bool_)
-
-
-def _is_missing(value: object) -> bool:
-    if isinstance(value, float):
-        return value != value
-    return value is None or type(value).__name__ in ("NAType", "NaTType")

@@ -1,14 +1,16 @@
 """Shards on disk: arrays that workers map into memory, and a manifest that describes them.
 
 A folder of shards holds `manifest.json` and, for shard 3, `shard-00003/array-000.npy` and so on,
-one file for each array in the manifest's order. Processes that open the same shard share its
-pages. Nothing is pickled, so opening a stranger's shards executes no code.
+one file for each array in the manifest's order. Where groups stay whole, `labels-group.npy` says
+what the codes in the array `group` stand for. Processes that open the same shard share its pages.
+Nothing is pickled, so opening a stranger's shards executes no code.
 """
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._files import save
+from quorate.data.codes import LEVELS
 from quorate.errors import BadInputError, require
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
 _KEYS = {"schema", "by", "seed", "arrays", "n_rows", "fingerprints"}
+_LABELS = "labels"  # a key of the manifest, if there are any
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ class ShardSet:
     fingerprints
         SHA-256 of each shard's names, dtypes, shapes and content. They depend neither on the
         machine nor on the kind of source nor on the order of the arrays.
+    label_digests
+        SHA-256 of the file of labels of each array of codes, by its name.
     """
 
     folder: Path
@@ -110,6 +116,7 @@ class ShardSet:
     arrays: tuple[ArraySpec, ...]
     n_rows: tuple[int, ...]
     fingerprints: tuple[str, ...]
+    label_digests: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def open(cls, folder: str | Path) -> "ShardSet":
@@ -128,11 +135,14 @@ class ShardSet:
             f"{path} has schema {version!r}; this quorate reads schema {SCHEMA}. Write the shards "
             "again.",
         )
-        if checksum != _sha256(content) or set(content) != _KEYS:
+        if checksum != _sha256(content) or set(content) - {_LABELS} != _KEYS:
             raise _tampered(path)
         arrays = tuple(ArraySpec(name, d, tuple(shape)) for name, d, shape in content["arrays"])
         rows, prints = tuple(content["n_rows"]), tuple(content["fingerprints"])
-        return cls(folder, content["by"], content["seed"], arrays, rows, prints)
+        labels = tuple(content.get(_LABELS, {}).items())
+        if not {name for name, _ in labels} <= set(LEVELS):
+            raise _tampered(path)
+        return cls(folder, content["by"], content["seed"], arrays, rows, prints, labels)
 
     @property
     def n_shards(self) -> int:
@@ -156,8 +166,32 @@ class ShardSet:
         n_rows, fingerprint = self.n_rows[number], self.fingerprints[number]
         return StoredShard(self.folder, number, self.arrays, n_rows, fingerprint)
 
+    def labels(self, name: str) -> NDArray[Any]:
+        """What the codes in an array stand for: `labels("group")[code]` is the value of a group.
+
+        Shape (n_groups,), over all shards. Groups within groups, `labels("inner")`, are pairs of
+        values: a structured array with a field for each column.
+        """
+        digests = dict(self.label_digests)
+        require(
+            name in digests,
+            f"The shards in {self.folder} have no labels of `{name}`. Cut the data by groups, with "
+            "by='group:COLUMN'.",
+        )
+        path = labels_path(self.folder, name)
+        try:
+            content = path.read_bytes()
+            labels = np.asarray(np.load(BytesIO(content), allow_pickle=False))
+        except (OSError, ValueError) as error:
+            raise _tampered(path) from error
+        if hashlib.sha256(content).hexdigest() != digests[name]:
+            raise _tampered(path)
+        return labels
+
     def verify(self) -> None:
         """Read all shards and raise `BadInputError` for the first that has changed."""
+        for name, _ in self.label_digests:
+            self.labels(name)
         for number in range(self.n_shards):
             self.shard(number).verify()
 
@@ -171,6 +205,8 @@ class ShardSet:
             "n_rows": list(self.n_rows),
             "fingerprints": list(self.fingerprints),
         }
+        if self.label_digests:
+            content[_LABELS] = dict(self.label_digests)
         content["checksum"] = _sha256(content)
         save(self.folder / MANIFEST, f"{json.dumps(content, indent=1)}\n".encode())
 
@@ -178,6 +214,11 @@ class ShardSet:
 def array_path(folder: Path, shard: int, position: int) -> Path:
     """Path of an array, by its position in the manifest: names are never parts of paths."""
     return folder / f"shard-{shard:05d}" / f"array-{position:03d}.npy"
+
+
+def labels_path(folder: Path, name: str) -> Path:
+    """Path of the labels of the codes in an array, one of `quorate.data.codes.LEVELS`."""
+    return folder / f"labels-{name}.npy"
 
 
 def content_digest(array: NDArray[Any]) -> str:

@@ -38,6 +38,10 @@ class Table(Protocol):
     def rows_per_file(self) -> tuple[int, ...]:
         """Number of rows of each file, in the order of reading; empty for data in memory."""
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files, in the order of reading; empty for data in memory."""
+
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
         """All rows of the named columns, in order, some megabytes at a time."""
 
@@ -58,6 +62,11 @@ class InMemory:
 
     @property
     def rows_per_file(self) -> tuple[int, ...]:
+        """Always empty."""
+        return ()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
         """Always empty."""
         return ()
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate._files import in_words, sync
+from quorate._files import Saving, in_words, sync
 from quorate._types import IntArray
+from quorate.data.codes import Groups, missing, stored_labels
 from quorate.data.files import Columns
-from quorate.data.partition import Owners, missing, owners_of, require_columns
+from quorate.data.partition import Owners, Partition, partition_of, require_columns
 from quorate.data.store import (
     MANIFEST,
     ArraySpec,
@@ -21,6 +22,7 @@ from quorate.data.store import (
     StoredShard,
     array_path,
     fingerprint,
+    labels_path,
     raw,
 )
 from quorate.data.tables import Table, open_table
@@ -29,6 +31,7 @@ from quorate.errors import BadInputError, require
 __all__ = ["ShardSet", "StoredShard", "Transform", "write_shards"]
 
 Transform = Callable[[Columns], Mapping[str, NDArray[Any]]]
+_NOT_STORED = "OUSTmM"  # kinds of arrays that are no numbers: text, dates and objects
 
 
 def write_shards(
@@ -66,7 +69,13 @@ def write_shards(
         `"shuffle"`; `"stratify:COLUMN"`, so that each value of the column occurs equally often in
         all shards, give or take one row; `"group:COLUMN"`, so that all rows with the same value are
         in one shard, with groups and rows balanced; or `"files"`, where file s is shard s, for
-        files that are random samples of the data already.
+        files that are random samples of the data already. With `"files:COLUMN"` a group that has
+        rows in two files is an error.
+
+        A cut by groups adds an array `group` of whole numbers to every shard, the code of each
+        row's group; `ShardSet.labels("group")` says which value each code stands for. With
+        `"group:OUTER/INNER"`, for groups within groups, the array `inner` has the code of the pair
+        of values. A group column of text or dates is not stored itself.
     columns
         Names of the columns to read; all by default.
     transform
@@ -76,15 +85,17 @@ def write_shards(
     """
     table = open_table(data)
     names = _names(table, columns)
-    owners = owners_of(table, n_shards, by, seed)
+    partition = partition_of(table, n_shards, by, seed)
+    if transform is None:
+        _require_free(names, partition.groups)
     folder = Path(folder).resolve()
-    _check_folder(folder, n_shards, len(owners))
+    _check_folder(folder, n_shards, len(partition.owners))
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        writer = _Writer(partial, np.bincount(owners, minlength=int(n_shards)))
-        _stream(table.batches(names), owners, transform, writer)
-        shards = writer.finish(by, int(seed))
+        writer = _Writer(partial, np.bincount(partition.owners, minlength=int(n_shards)))
+        _stream(table.batches(names), partition, transform, writer)
+        shards = writer.finish(by, int(seed), stored_labels(partition.groups))
         return _put_in_place(shards, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -133,22 +144,36 @@ def _put_in_place(shards: ShardSet, folder: Path) -> ShardSet:
     return ShardSet.open(folder)
 
 
+def _require_free(names: Sequence[str], groups: Mapping[str, Groups]) -> None:
+    """Raise if a column of the data has the name of an array of codes that is not its own."""
+    for name, level in groups.items():
+        require(
+            name not in names or level.column == name,
+            f"The data have a column `{name}`, and shards need this name for the codes of the "
+            f"groups of `{level.column}`. Rename the column, or leave it out by `columns`.",
+        )
+
+
 def _stream(
-    batches: Iterator[Columns], owners: Owners, transform: Transform | None, writer: "_Writer"
+    batches: Iterator[Columns],
+    partition: Partition,
+    transform: Transform | None,
+    writer: "_Writer",
 ) -> None:
     """Deal the rows to their shards. Missing values are counted to the end before this raises."""
-    start, n_missing = 0, dict[str, int]()
+    start, n_missing, n_all = 0, dict[str, int](), len(partition.owners)
     for batch in batches:
         n_rows = len(next(iter(batch.values())))
         if not n_rows:
             continue
-        stored = _stored(batch, transform, n_rows)
+        rows = slice(start, start + n_rows)
+        stored = _stored(_without_groups(batch, partition.groups, transform), transform, n_rows)
         for name, array in stored.items():
             count = int(missing(array).sum())
             if count:
                 n_missing[name] = n_missing.get(name, 0) + count
-        if not n_missing:
-            writer.add(stored, owners[start : start + n_rows])
+        if not n_missing and rows.stop <= n_all:
+            writer.add(_with_codes(stored, partition.groups, rows), partition.owners[rows])
         start += n_rows
     require(
         not n_missing,
@@ -156,15 +181,42 @@ def _stream(
         "columns out by `columns`.",
     )
     require(
-        start == len(owners),
-        f"The data have {start} rows, and had {len(owners)} a moment ago. Do not write to the "
-        "files meanwhile.",
+        start == n_all,
+        f"The data have {start} rows, and had {n_all} a moment ago. Do not write to the files "
+        "meanwhile.",
     )
+
+
+def _without_groups(
+    batch: Columns, groups: Mapping[str, Groups], transform: Transform | None
+) -> Columns:
+    """The columns of a batch but those whose values are in the codes. Transforms see all."""
+    if transform is not None:
+        return batch
+    coded = {level.column for level in groups.values()}
+    return {
+        name: values
+        for name, values in batch.items()
+        if name not in groups and not (name in coded and values.dtype.kind in _NOT_STORED)
+    }
+
+
+def _with_codes(stored: Columns, groups: Mapping[str, Groups], rows: slice) -> Columns:
+    for name, level in groups.items():
+        require(
+            name not in stored,
+            f"transform returned an array `{name}`, and shards need this name for the codes of the "
+            f"groups of `{level.column}`. Give it another name.",
+        )
+    codes = {name: level.codes[rows].astype("<i8") for name, level in groups.items()}
+    return {**stored, **codes}
 
 
 def _stored(batch: Columns, transform: Transform | None, n_rows: int) -> Columns:
     """The arrays to store for a batch."""
-    arrays = transform(batch) if transform else batch
+    if transform is None:
+        return {name: _checked(name, array, n_rows) for name, array in batch.items()}
+    arrays = transform(batch)
     named = isinstance(arrays, Mapping) and all(isinstance(name, str) for name in arrays)
     require(
         named and len(arrays) > 0,
@@ -232,8 +284,8 @@ class _Writer:
                 with array_path(self.folder, shard, position).open("ab") as file:
                     file.write(rows)
 
-    def finish(self, by: str, seed: int) -> ShardSet:
-        """Write the manifest, wait until all is on disk, and return the shards."""
+    def finish(self, by: str, seed: int, labels: Columns) -> ShardSet:
+        """Write labels and the manifest, wait until all is on disk, and return the shards."""
         prints = [
             fingerprint(
                 self.specs,
@@ -243,11 +295,19 @@ class _Writer:
             for shard, n_rows in enumerate(self.sizes)
         ]
         sizes = tuple(int(n_rows) for n_rows in self.sizes)
-        shards = ShardSet(self.folder, by, seed, self.specs, sizes, tuple(prints))
+        digests = tuple(self._put(name, array) for name, array in labels.items())
+        shards = ShardSet(self.folder, by, seed, self.specs, sizes, tuple(prints), digests)
         with in_words(self.folder):
             shards.save()
             sync([array_path(self.folder, s, i) for s, i in self.hashes])
         return shards
+
+    def _put(self, name: str, labels: NDArray[Any]) -> tuple[str, str]:
+        """Write the labels of the codes in an array, and return its name with their SHA-256."""
+        with Saving() as saving:
+            path = labels_path(self.folder, name)
+            digest = saving.write(path, lambda file: np.save(file, labels, allow_pickle=False))
+        return name, digest
 
     def _begin(self, batch: Columns) -> None:
         self.specs = tuple(ArraySpec(n, a.dtype.str, a.shape[1:]) for n, a in batch.items())

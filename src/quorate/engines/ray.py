@@ -31,7 +31,7 @@ from quorate.engines.service import (
     task_frame,
 )
 from quorate.engines.worker import Job
-from quorate.protocol.messages import Beat, Block, Event, Surveyed, Task, Values, Work, WorkerLost
+from quorate.protocol.messages import Answer, Beat, Block, Event, Task, Work, WorkerLost
 
 _CALLS = 2  # that an actor has to answer at a time
 _SECONDS_BETWEEN_BEATS = 1.0
@@ -241,7 +241,7 @@ class RayEngine:
         for event in events:
             if isinstance(event, Block):
                 actor.n_owed -= len(event.payload)
-            elif isinstance(event, Values | Surveyed):
+            elif isinstance(event, Answer):
                 actor.n_owed -= 1
         return events
 

@@ -24,6 +24,8 @@ from quorate.protocol.messages import (
     Doing,
     Evaluate,
     Event,
+    Local,
+    LocalFound,
     Survey,
     Surveyed,
     Task,
@@ -39,6 +41,9 @@ _ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS} | {
 }
 _STATE, _EXTRAS = "state", "extras"
 _NO_POINTS = np.empty((0, 0))  # they are not sent back
+_NO_NUMBERS = np.empty(0, dtype=np.int64)
+_ARRAYS_OF_EVALUATE = ("points", "scales", "coefficients")
+_ARRAYS_OF_LOCAL = ("points", "numbers", "groups")
 
 # ---------------------------------------------------------------- frames
 
@@ -60,30 +65,33 @@ def task_frame(task: Work) -> Frame:
         return Frame("task", task._replace(start=None)._asdict(), dict(task.start or {}))
     if isinstance(task, Survey):
         return Frame("survey", task._asdict())
-    arrays = {"points": task.points, "scales": task.scales, "coefficients": task.coefficients}
+    names = _ARRAYS_OF_LOCAL if isinstance(task, Local) else _ARRAYS_OF_EVALUATE
+    arrays = {name: getattr(task, name) for name in names}
     sent = {name: array for name, array in arrays.items() if array is not None}
-    return Frame("evaluate", _evaluate_fields(task), sent)
+    kind = "local" if isinstance(task, Local) else "evaluate"
+    return Frame(kind, _plain_fields(task), sent)
 
 
 def task_of(frame: Frame) -> Work:
     """The task that `task_frame` made a frame of."""
     fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
-    if frame.kind == "evaluate":
-        points, scales, coefficients = map(frame.arrays.get, ("points", "scales", "coefficients"))
-        assert points is not None
-        return Evaluate(**fields, points=points, scales=scales, coefficients=coefficients)
+    if frame.kind in ("evaluate", "local"):
+        kind = Evaluate if frame.kind == "evaluate" else Local
+        return kind(**{**fields, **frame.arrays})
     if frame.kind == "survey":
         return Survey(**fields)
     return Task(**{**fields, "start": frame.arrays or None})
 
 
 def answer_frame(answer: Answer) -> Frame:
-    """A block, values or what a survey found, for the coordinator."""
+    """A block, values, or what a survey or a local task found, for the coordinator."""
+    if isinstance(answer, LocalFound):
+        return Frame("local_found", _plain_fields(answer.task), dict(answer.found))
     if isinstance(answer, Surveyed):
         return Frame("surveyed", answer.task._asdict(), dict(answer.found))
     if isinstance(answer, Values):
         more = {} if answer.gradients is None else {"gradients": answer.gradients}
-        return Frame("values", _evaluate_fields(answer.task), {"values": answer.values, **more})
+        return Frame("values", _plain_fields(answer.task), {"values": answer.values, **more})
     sent: Nested = {"payload": answer.payload, _EXTRAS: answer.extras, _STATE: answer.state}
     fields = {"task": answer.task[:-1], "first_draw": answer.first_draw}
     return Frame("block", fields, flattened(sent))
@@ -96,6 +104,9 @@ def answer_of(frame: Frame) -> Answer:
         fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
         if frame.kind == "surveyed":
             return Surveyed(Survey(**fields), arrays)
+        if frame.kind == "local_found":
+            task = Local(**fields, points=_NO_POINTS, numbers=_NO_NUMBERS)
+            return LocalFound(task, arrays)
         return Values(Evaluate(**fields, points=_NO_POINTS), **arrays)
     worker, shards, *rest = frame.fields["task"]
     return Block(
@@ -107,9 +118,10 @@ def answer_of(frame: Frame) -> Answer:
     )
 
 
-def _evaluate_fields(task: Evaluate) -> dict[str, Any]:
-    names = ("worker", "shards", "lane", "question", "first_point")
-    return {name: getattr(task, name) for name in names}
+def _plain_fields(task: Evaluate | Local) -> dict[str, Any]:
+    """The fields of a task that are no arrays."""
+    arrays = {*_ARRAYS_OF_EVALUATE, *_ARRAYS_OF_LOCAL}
+    return {name: value for name, value in task._asdict().items() if name not in arrays}
 
 
 def beat_frame(doing: Doing) -> Frame:
@@ -127,7 +139,7 @@ def events_of(frame: Frame, workers: Sequence[int]) -> list[Event]:
 
     `workers` live there. An error in their common setup concerns all of them.
     """
-    if frame.kind in ("block", "values", "surveyed"):
+    if frame.kind in ("block", "values", "surveyed", "local_found"):
         return [answer_of(frame)]
     if frame.kind == "ready":
         return [WorkerJoined(frame.fields["worker"])]

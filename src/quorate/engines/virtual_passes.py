@@ -1,4 +1,4 @@
-"""Exact runs in virtual time: real answers, and times of a latency model.
+"""Exact runs and local parameters in virtual time: real answers, and times of a latency model.
 
 The coordinator, the scheme and the evaluations are the real ones. A worker takes one computing time
 for each shard of a task. So an exact run in virtual time has the draws of a real one.
@@ -7,38 +7,37 @@ for each shard of a task. So an exact run in virtual time has the draws of a rea
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from quorate.engines.latency import LatencyModel
 from quorate.numerics.streams import Streams
+from quorate.protocol.coordinator import WakingCoordinator
 from quorate.protocol.messages import (
     Answer,
     Command,
-    Evaluate,
+    Question,
     Release,
     Stop,
-    Survey,
     WorkerJoined,
     WorkerLost,
 )
-from quorate.protocol.passes import PassCoordinator
 from quorate.protocol.timeline import Timeline
 
 _TIMES = 64  # that are made together for each worker
-_Entry = tuple[float, int, Evaluate | Survey | WorkerJoined | WorkerLost | None]
+_Entry = tuple[float, int, Question | WorkerJoined | WorkerLost | None]
 
 
 class Answering(Protocol):
     """What answers tasks: a `quorate.engines.worker.Worker`, or something in its place."""
 
-    def answers(self, task: Evaluate | Survey) -> Iterator[Answer]:
+    def answers(self, task: Question) -> Iterator[Answer]:
         """The answers to a task."""
 
 
 class VirtualPasses:
-    """One exact run in virtual time.
+    """One exact run in virtual time, or the local tasks after a run.
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ class VirtualPasses:
 
     def __init__(
         self,
-        coordinator: PassCoordinator,
+        coordinator: WakingCoordinator[Any],
         worker: Answering,
         latency: LatencyModel,
         streams: Streams,
@@ -83,18 +82,16 @@ class VirtualPasses:
             self._plan_to_wake(now)
         return self.timeline
 
-    def _push(
-        self, time: float, event: Evaluate | Survey | WorkerJoined | WorkerLost | None
-    ) -> None:
+    def _push(self, time: float, event: Question | WorkerJoined | WorkerLost | None) -> None:
         heappush(self._heap, (time, next(self._numbers), event))
 
     def _handle(
-        self, event: Evaluate | Survey | WorkerJoined | WorkerLost | None, now: float
+        self, event: Question | WorkerJoined | WorkerLost | None, now: float
     ) -> list[Command]:
         if event is None:
             self._next_wake = np.inf
             return self._coordinator.wake(now)
-        if not isinstance(event, Evaluate | Survey):
+        if not isinstance(event, Question):
             return self._coordinator.handle(event, now)
         answer: Answer = next(self._worker.answers(event))
         self.timeline.block_times.append(now)
@@ -104,12 +101,12 @@ class VirtualPasses:
 
     def _take(self, commands: list[Command], now: float) -> None:
         for command in commands:
-            if isinstance(command, Evaluate | Survey):
+            if isinstance(command, Question):
                 self._schedule(command, now)
             elif isinstance(command, Release):
                 self.timeline.released(now, command.n_global)
 
-    def _schedule(self, task: Evaluate | Survey, now: float) -> None:
+    def _schedule(self, task: Question, now: float) -> None:
         worker = task.worker
         end = now + sum(self._time(worker) for _ in task.shards)
         death = self._deaths[worker]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from quorate._types import Array, CodedArray
 from quorate.data.write import ShardSet
 from quorate.engines.faults import Handicap
+from quorate.engines.local import local_parameters
 from quorate.engines.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.checks import at
@@ -31,6 +32,9 @@ from quorate.protocol.messages import (
     Arrays,
     Block,
     Evaluate,
+    Local,
+    LocalFound,
+    Question,
     Survey,
     Surveyed,
     Task,
@@ -133,6 +137,13 @@ class Chains:
         with self._pulse.doing("survey"):
             return _surveyed(target)
 
+    def local(self, shard: int, task: Local) -> Arrays:
+        """Local parameters of the groups of a shard, as a task asks for them."""
+        self.at_work_on = shard
+        target = self._target(shard)
+        with self._pulse.doing("local"):
+            return local_parameters(target.model, target.shard, Streams(self._job.seed), task)
+
     def state(self, shard: int, chain: int) -> State | None:
         """State of a chain; None before its warm-up."""
         return self._states.get((shard, chain))
@@ -182,9 +193,14 @@ class Worker:
             yield from self.blocks(task)
             return
         start = time.perf_counter()
-        answer = self._values(task) if isinstance(task, Evaluate) else self._surveyed(task)
+        answer = self._answer(task)
         self._wait(task.worker, time.perf_counter() - start)
         yield answer
+
+    def _answer(self, task: Question) -> Answer:
+        if isinstance(task, Evaluate):
+            return self._values(task)
+        return self._surveyed(task) if isinstance(task, Survey) else self._local(task)
 
     def blocks(self, task: Task) -> Iterator[Block]:
         """The blocks of a task, each worth about a tenth of a second."""
@@ -233,6 +249,11 @@ class Worker:
         return Surveyed(
             task, flattened({shard: self.chains.survey(shard) for shard in task.shards})
         )
+
+    def _local(self, task: Local) -> LocalFound:
+        (shard,) = task.shards
+        found = self.chains.local(shard, task)
+        return LocalFound(task._replace(points=task.points[:0], numbers=task.numbers[:0]), found)
 
     def _payload(self, task: Task, n: int, step: str = "draw") -> tuple[CodedArray, Arrays]:
         key, side = (task.shards, task.chain), self._job.worker_side

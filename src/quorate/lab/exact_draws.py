@@ -13,7 +13,7 @@ from quorate.numerics.importance import Weighted, student_points
 from quorate.numerics.linalg import spd_inverse
 from quorate.numerics.streams import Lane, Purpose, Streams
 from quorate.passes.ensemble import DEGREES, log_base
-from quorate.protocol.messages import Answer, Evaluate, Survey, Surveyed, Values
+from quorate.protocol.messages import Answer, Evaluate, Question, Survey, Surveyed, Values
 from quorate.samplers.base import Base
 from quorate.samplers.laplace import laplace_fit
 from quorate.samplers.sobol import shifted_points
@@ -85,7 +85,7 @@ class Remembering:
         known = self._known.items()
         self._known = {key: answer for key, answer in known if isinstance(answer, Surveyed)}
 
-    def answers(self, task: Evaluate | Survey) -> Iterator[Answer]:
+    def answers(self, task: Question) -> Iterator[Answer]:
         key = task.shards, *task[2:5]  # lane, question and first point, if it is no survey
         if key not in self._known:
             self._known[key] = next(self._worker.answers(task))

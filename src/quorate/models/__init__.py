@@ -5,9 +5,9 @@ merging, no shards on disk, no scheme. JAX, NumPyro, PyMC and pandas are importe
 """
 
 from quorate.models.functions import from_functions
-from quorate.models.glm import linear, logistic, negative_binomial, poisson
 from quorate.models.numpyro import from_numpyro
 from quorate.models.pymc import from_pymc
+from quorate.models.regressions import linear, logistic, negative_binomial, poisson
 from quorate.models.supports import Correlation, Ordered, Positive, Real, Simplex, UnitInterval
 
 __all__ = [

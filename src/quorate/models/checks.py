@@ -1,4 +1,4 @@
-"""Checks of what a model returns. Errors name the function, the point and what to do."""
+"""Checks of models and of what they return. Errors name the function, the point and what to do."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,9 @@ from quorate.errors import (
     QuorateError,
     UserCodeError,
     WrongShapeError,
+    require,
 )
+from quorate.models.protocol import Model
 
 _OF_ARGUMENTS = (
     ArithmeticError,
@@ -25,6 +27,7 @@ _OF_ARGUMENTS = (
     ValueError,
 )
 _SHOWN = 6  # coordinates of a point that are written out
+_MOST_COORDINATES = 500  # regressions with as many take a minute or two on two cores
 
 
 def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -132,3 +135,19 @@ def _advice(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "Use fewer workers, or smaller shards."
     return "It must take any point and any number of rows."
+
+
+def require_model(model: Model) -> None:
+    """Raise unless this is a model of not too many coordinates."""
+    needed = ("dim", "names", "initial", "log_prior", "log_likelihood", "constrain")
+    lacking = [name for name in needed if not hasattr(model, name)]
+    require(
+        not lacking,
+        f"{type(model).__name__} is no model: it has no {', '.join(lacking)}. Make one with "
+        "quorate.models.",
+    )
+    require(
+        model.dim <= _MOST_COORDINATES,
+        f"The model has {model.dim:,} coordinates, and may have {_MOST_COORDINATES}: the time for "
+        "fits grows with the third power of their number. Use fewer columns, groups or parameters.",
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.special import expit, gammaln
+from scipy.special import expit, gammaln, nbdtrik, ndtri, pdtrik
 
 from quorate._types import Array
 from quorate.errors import BadInputError, require
@@ -38,6 +38,18 @@ class Family(Protocol):
     def scale_name(self) -> str | None:
         """Name of the positive parameter, or None."""
 
+    def constants(self, response: Array) -> tuple[float, Array | None]:
+        """Check y (n,), and reduce what depends on it but not on η.
+
+        Returns a constant, and for some families the number of responses above 0, 1, ….
+        """
+
+    def expected(self, eta: Array) -> Array:
+        """The mean of y, of the shape of η."""
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        """A draw of y for each entry of η, from one uniform number each."""
+
     def prepare(self, columns: Array, response: Array) -> Any:
         """Check a shard and reduce it: `columns` is X (n, p), `response` y (n,)."""
 
@@ -59,6 +71,15 @@ class Linear:
     """
 
     scale_name: str | None = "sigma"
+
+    def constants(self, response: Array) -> tuple[float, Array | None]:
+        return 0.0, None
+
+    def expected(self, eta: Array) -> Array:
+        return eta
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        return np.asarray(eta + np.exp(log_scales) * ndtri(uniforms))
 
     def prepare(self, columns: Array, response: Array) -> tuple[int, Array]:
         n, p = columns.shape
@@ -94,10 +115,19 @@ class Logistic:
 
     scale_name: str | None = None
 
-    def prepare(self, columns: Array, response: Array) -> Rows:
+    def constants(self, response: Array) -> tuple[float, Array | None]:
         binary = (response == 0) | (response == 1)
         _require_all(binary, response, "A logistic response is 0 or 1: compare it, as in `y > 15`.")
-        return Rows(*distinct(columns, response))
+        return 0.0, None
+
+    def expected(self, eta: Array) -> Array:
+        return np.asarray(expit(eta))
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        return np.asarray(uniforms < expit(eta), dtype=np.float64)
+
+    def prepare(self, columns: Array, response: Array) -> Rows:
+        return _prepared(self, columns, response)
 
     def evaluate(self, kept: Rows, beta: Array, log_scale: float, gradient: bool) -> Value:
         eta = kept.columns @ beta
@@ -118,9 +148,18 @@ class Poisson:
 
     scale_name: str | None = None
 
-    def prepare(self, columns: Array, response: Array) -> Rows:
+    def constants(self, response: Array) -> tuple[float, Array | None]:
         _require_counts(response)
-        return Rows(*distinct(columns, response), -float(gammaln(response + 1).sum()))
+        return -float(gammaln(response + 1).sum()), None
+
+    def expected(self, eta: Array) -> Array:
+        return np.asarray(np.exp(eta))
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        return _whole(pdtrik(uniforms, np.exp(eta)))
+
+    def prepare(self, columns: Array, response: Array) -> Rows:
+        return _prepared(self, columns, response)
 
     def evaluate(self, kept: Rows, beta: Array, log_scale: float, gradient: bool) -> Value:
         eta = kept.columns @ beta
@@ -146,7 +185,7 @@ class NegativeBinomial:
 
     scale_name: str | None = "phi"
 
-    def prepare(self, columns: Array, response: Array) -> Rows:
+    def constants(self, response: Array) -> tuple[float, Array | None]:
         _require_counts(response)
         most = int(response.max(initial=0))
         require(
@@ -156,8 +195,17 @@ class NegativeBinomial:
         )
         counts = np.bincount(response.astype(np.int64), minlength=most + 1)
         above = (len(response) - np.cumsum(counts)[:-1]).astype(np.float64)
-        constant = -float(gammaln(response + 1).sum())
-        return Rows(*distinct(columns, response), constant, above)
+        return -float(gammaln(response + 1).sum()), above
+
+    def expected(self, eta: Array) -> Array:
+        return np.asarray(np.exp(eta))
+
+    def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
+        phi = np.exp(log_scales)
+        return _whole(np.asarray(nbdtrik(uniforms, phi, 1 / (1 + np.exp(eta) / phi)), float))
+
+    def prepare(self, columns: Array, response: Array) -> Rows:
+        return _prepared(self, columns, response)
 
     def evaluate(self, kept: Rows, beta: Array, log_scale: float, gradient: bool) -> Value:
         phi, y, n, above = np.exp(log_scale), kept.response, kept.counts, kept.above
@@ -178,6 +226,11 @@ class NegativeBinomial:
         self, kept: Rows, betas: Array, log_scales: Array, gradient: bool
     ) -> many_points.Values:
         return many_points.negative_binomial(kept, betas, log_scales, gradient)
+
+
+def _prepared(family: Family, columns: Array, response: Array) -> Rows:
+    constant, above = family.constants(response)
+    return Rows(*distinct(columns, response), constant, above)
 
 
 def distinct(columns: Array, response: Array) -> tuple[Array, Array, Array]:
@@ -201,6 +254,11 @@ def distinct(columns: Array, response: Array) -> tuple[Array, Array, Array]:
 
 def _projection(dim: int) -> Array:
     return np.random.default_rng(0).standard_normal(dim)
+
+
+def _whole(quantiles: Array) -> Array:
+    """Counts from quantiles of a distribution function that was made continuous."""
+    return np.maximum(np.ceil(np.nan_to_num(quantiles) - 1e-9), 0.0)
 
 
 def _softplus(x: Array) -> Array:

@@ -100,7 +100,7 @@ def columns_of(formula: str) -> frozenset[str]:
         If the formula contains Python other than the operators and transforms listed above, or if
         it has too many terms. Nothing has been evaluated then.
     """
-    _require_plain_text(formula)
+    require_plain_text(formula)
     tokenized = load("formulaic.parser.algos.tokenize", "formula").tokenize(formula)
     sanitized = load("formulaic.parser.algos.sanitize_tokens", "formula").sanitize_tokens(tokenized)
     columns: set[str] = set()
@@ -114,7 +114,8 @@ def columns_of(formula: str) -> frozenset[str]:
     return frozenset(columns)
 
 
-def _require_plain_text(formula: str) -> None:
+def require_plain_text(formula: str) -> None:
+    """Refuse formulas that are too long, or whose characters formulaic reads as something else."""
     require(
         len(formula) <= _LONGEST,
         f"The formula has {len(formula)} characters. It may have up to {_LONGEST}.",

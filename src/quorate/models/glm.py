@@ -1,4 +1,4 @@
-"""Ready-made generalised linear models in numpy, with gradients and priors given in words."""
+"""Generalised linear models in numpy, with gradients and priors given in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,12 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
 from quorate.models.checks import settled, settled_gradient
-from quorate.models.families import Family, Linear, Logistic, NegativeBinomial, Poisson, Value
+from quorate.models.families import Family, Value
+from quorate.models.formula import Design
 from quorate.models.many_points import Values
 from quorate.models.memo import PerShard
 from quorate.models.priors import Prior, parse
 from quorate.models.protocol import Shard
-
-DEFAULT_PRIOR = "normal(0, 2.5)"
-DEFAULT_SCALE_PRIOR = "half_cauchy(2.5)"
 
 
 @dataclass(frozen=True)
@@ -25,13 +23,14 @@ class GeneralisedLinearModel:
     """Coefficients β of the columns of X and, if the family has one, a scale parameter.
 
     The unconstrained vector is β followed by the logarithm of the scale. A shard holds `X` (n, p)
-    and `y` (n,).
+    and `y` (n,). A model of a formula has its `encoding`, by which it reads tables.
     """
 
     family: Family
     columns: tuple[str, ...]
     priors: tuple[Prior, ...]  # one for each column
     scale_prior: Prior | None
+    encoding: Design | None = None
 
     @property
     def dim(self) -> int:
@@ -95,6 +94,19 @@ class GeneralisedLinearModel:
             named[self.family.scale_name] = np.exp(draws[..., -1])
         return named
 
+    def log_scales(self, points: Array) -> Array:
+        """Logarithm of the scale at each point, (n,); 0 if the family has none."""
+        if self.scale_prior is None:
+            return np.zeros(len(points))
+        return points[:, len(self.columns)]
+
+    def predictors(self, points: Array, rows: Mapping[str, Any]) -> Array:
+        """η = Xβ at each point, in each row: (n_points, n_rows)."""
+        columns = numbers("X", rows["X"])
+        p, got = len(self.columns), f"X has shape {columns.shape}"
+        require(columns.ndim == 2 and columns.shape[1] == p, f"{got}. It needs {p} columns.")
+        return np.asarray(points[:, :p] @ columns.T)
+
     def _evaluate(self, x: Array, shard: Shard, *, gradient: bool) -> Value:
         beta = x[: len(self.columns)]
         log_scale = 0.0 if self.scale_prior is None else float(x[-1])
@@ -104,8 +116,8 @@ class GeneralisedLinearModel:
 
     def _evaluate_many(self, points: Array, shard: Shard, *, gradient: bool) -> Values:
         betas = points[:, : len(self.columns)]
-        log_scales = np.zeros(len(points)) if self.scale_prior is None else points[:, -1]
         with np.errstate(all="ignore"):  # a few points may be far out
+            log_scales = self.log_scales(points)
             return self.family.evaluate_many(self._kept(shard), betas, log_scales, gradient)
 
     def _prior(self, x: Array) -> tuple[float, Array]:
@@ -133,24 +145,28 @@ class GeneralisedLinearModel:
 
     @cached_property
     def _kept(self) -> PerShard[Any]:
-        return PerShard(_Prepare(self.family, self.columns))
+        return PerShard(Prepare(self.family, self.columns))
 
 
 @dataclass(frozen=True)
-class _Prepare:
+class Prepare:
     """Check a shard and let the family prepare it."""
 
     family: Family
     columns: tuple[str, ...]
 
     def __call__(self, shard: Shard) -> Any:
+        return self.family.prepare(*self.checked(shard))
+
+    def checked(self, shard: Shard) -> tuple[Array, Array]:
+        """`X` and `y` of a shard."""
         lacking = [name for name in ("X", "y") if name not in shard]
         if lacking:
             raise BadInputError(
                 f"No array named `{lacking[0]}`. The data are {', '.join(sorted(shard))}; a "
                 "generalised linear model needs `X` (n, p) and `y` (n,)."
             )
-        columns, response = (_numbers(name, shard[name]) for name in ("X", "y"))
+        columns, response = (numbers(name, shard[name]) for name in ("X", "y"))
         p, got = len(self.columns), f"X has shape {columns.shape}"
         require(columns.ndim == 2 and columns.shape[1] == p, f"{got}. It needs {p} columns.")
         right = response.shape == columns.shape[:1]
@@ -167,73 +183,21 @@ class _Prepare:
                 f"y is missing in {missing.sum()} rows, the first being row {np.argmax(missing)}. "
                 "Drop or fill those rows."
             )
-        return self.family.prepare(columns, response)
+        return columns, response
 
 
-def linear(
-    columns: int | Sequence[str],
-    prior: str = DEFAULT_PRIOR,
-    *,
-    priors: Mapping[str, str] | None = None,
-    scale_prior: str = DEFAULT_SCALE_PRIOR,
-) -> GeneralisedLinearModel:
-    """y ~ N(Xβ, σ²): `sigma` has `scale_prior`. See `logistic` for the rest."""
-    return _model(Linear(), columns, prior, priors, scale_prior)
-
-
-def logistic(
-    columns: int | Sequence[str],
-    prior: str = DEFAULT_PRIOR,
-    *,
-    priors: Mapping[str, str] | None = None,
-) -> GeneralisedLinearModel:
-    """P(y = 1) = expit(Xβ).
-
-    Parameters
-    ----------
-    columns
-        Names of the columns of X, or their number. No intercept is added: give a column of ones.
-    prior
-        Prior of every coefficient, in words: `normal(0, 2.5)`, `student_t(4, 0, 2.5)`,
-        `cauchy(0, 1)`, `laplace(0, 1)` or `flat`. The default suits columns of unit scale.
-    priors
-        Priors of particular coefficients, by name.
-    """
-    return _model(Logistic(), columns, prior, priors, None)
-
-
-def poisson(
-    columns: int | Sequence[str],
-    prior: str = DEFAULT_PRIOR,
-    *,
-    priors: Mapping[str, str] | None = None,
-) -> GeneralisedLinearModel:
-    """y ~ Poisson(exp(Xβ)). See `logistic` for the parameters."""
-    return _model(Poisson(), columns, prior, priors, None)
-
-
-def negative_binomial(
-    columns: int | Sequence[str],
-    prior: str = DEFAULT_PRIOR,
-    *,
-    priors: Mapping[str, str] | None = None,
-    scale_prior: str = DEFAULT_SCALE_PRIOR,
-) -> GeneralisedLinearModel:
-    """Counts with mean μ = exp(Xβ) and variance μ + μ²/φ: `phi` has `scale_prior`.
-
-    See `logistic` for the other parameters.
-    """
-    return _model(NegativeBinomial(), columns, prior, priors, scale_prior)
-
-
-def _model(
+def generalised_linear_model(
     family: Family,
-    columns: int | Sequence[str],
+    columns: int | Sequence[str] | Design,
     prior: str,
     priors: Mapping[str, str] | None,
     scale_prior: str | None,
 ) -> GeneralisedLinearModel:
-    if isinstance(columns, int):
+    """A model with priors in words, as users give them; see `quorate.models.logistic`."""
+    encoding = columns if isinstance(columns, Design) else None
+    if isinstance(columns, Design):
+        names = columns.names
+    elif isinstance(columns, int):
         names = tuple(f"beta[{i}]" for i in range(columns))
     else:
         names = tuple(columns)
@@ -250,10 +214,12 @@ def _model(
         names,
         tuple(parse(particular.get(name, prior), "coefficient") for name in names),
         None if scale_prior is None else parse(scale_prior, "scale"),
+        encoding,
     )
 
 
-def _numbers(name: str, array: Any) -> Array:
+def numbers(name: str, array: Any) -> Array:
+    """An array of a shard as floats; text is refused."""
     dtype = np.asarray(array).dtype
     require(
         dtype.kind in "buif",

@@ -99,7 +99,7 @@ def negative_binomial(kept: Rows, betas: Array, log_scales: Array, gradient: boo
     """
     phi = np.exp(log_scales)
     assert kept.above is not None
-    values, by_scale = _rising(kept.above, log_scales)
+    values, by_scale = rising(kept.above, log_scales)
     values += kept.constant
     slopes = np.zeros_like(betas) if gradient else None
     linear_term = np.zeros(betas.shape[1])
@@ -146,7 +146,7 @@ def _rows_at_once(n_points: int) -> int:
     return min(_ROWS, max(1, _ENTRIES // max(n_points, 1)))
 
 
-def _rising(above: Array, log_scales: Array) -> tuple[Array, Array]:
+def rising(above: Array, log_scales: Array) -> tuple[Array, Array]:
     """Σ_j above_j log(1 + j/φ) of each point, and its derivative in log φ."""
     values, slopes = np.zeros((2, len(log_scales)))
     inverse, at_once = np.exp(-log_scales), _rows_at_once(len(log_scales))

@@ -48,6 +48,7 @@ class Purpose(IntEnum):
     MORE_ENSEMBLE = 18
     WEIGHED = 19
     TRAJECTORIES = 20
+    LOCAL = 21
 
 
 @dataclass(frozen=True)

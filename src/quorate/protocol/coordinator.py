@@ -5,8 +5,9 @@ coordinator runs in virtual time, on processes and on a cluster. Where workers a
 `supervisor` stands before it and decides about workers that die, hang or lie.
 """
 
+from itertools import chain
 from math import inf
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from quorate.errors import require
 from quorate.protocol.messages import (
@@ -21,7 +22,18 @@ from quorate.protocol.messages import (
 )
 from quorate.protocol.scheme import Schedule
 
+
+class TimedSchedule(Schedule, Protocol):
+    """A schedule that asks again for what is late."""
+
+    now: float  # as the coordinator was told it
+
+    def next_late(self, now: float) -> float:
+        """When something that was asked for will be late."""
+
+
 S = TypeVar("S", bound=Schedule)
+T = TypeVar("T", bound=TimedSchedule)
 
 
 class Coordinator(Generic[S]):
@@ -137,3 +149,27 @@ class Coordinator(Generic[S]):
                 self._left_out.update(missing)
                 return [*more, *(self._released(n_global) if n_global > self.n_global else [])]
         return [Stop(finished=False)]
+
+
+class WakingCoordinator(Coordinator[T]):
+    """A coordinator that gives work to idle workers as soon as there is some.
+
+    An answer may bring up new questions, and with time what was asked for is late.
+    """
+
+    def handle(self, event: Event, now: float = 0.0) -> list[Command]:
+        self.scheme.now = now
+        commands = super().handle(event)
+        if commands and isinstance(commands[-1], Stop):
+            return commands
+        return [*commands, *self.wake(now)]
+
+    def next_wake(self, now: float) -> float:
+        """When to wake idle workers, if there are any: something will be late by then."""
+        return self.scheme.next_late(now) if self._idle else inf
+
+    def wake(self, now: float) -> list[Command]:
+        """Tasks for workers that were idle."""
+        self.scheme.now = now
+        waiting, self._idle = self._idle, set()
+        return list(chain.from_iterable(self._tasks(worker, 1) for worker in sorted(waiting)))

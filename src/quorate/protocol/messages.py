@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from quorate._types import Array, CodedArray
+from quorate._types import Array, CodedArray, IntArray
 
 Arrays = Mapping[str, NDArray[Any]]
 NOTHING: Arrays = MappingProxyType({})
@@ -58,6 +58,23 @@ class Evaluate(NamedTuple):
     points: Array
     scales: Array | None = None
     coefficients: CodedArray | None = None
+
+
+class Local(NamedTuple):
+    """Worker `worker` computes the local parameters of groups of a shard, at draws of the others.
+
+    `points` are (n_points, d): the global parameters, points `first_point`, … of all. Without
+    `groups`, moments of all groups are wanted, summed over the points. With the codes of some
+    groups, a draw of their parameters is wanted for each point; `numbers` (n_points,) tell which
+    global draws the points are, and are the keys of the randomness.
+    """
+
+    worker: int
+    shards: tuple[int, ...]  # one
+    first_point: int
+    points: Array
+    numbers: IntArray
+    groups: IntArray | None = None
 
 
 class Release(NamedTuple):
@@ -116,8 +133,9 @@ class Stop(NamedTuple):
     finished: bool
 
 
-Work = Task | Evaluate | Survey
-Command = Task | Evaluate | Survey | Release | Keep | Start | Kill | Note | Stop
+Question = Evaluate | Survey | Local  # work with a single answer
+Work = Task | Evaluate | Survey | Local
+Command = Task | Evaluate | Survey | Local | Release | Keep | Start | Kill | Note | Stop
 
 # ---------------------------------------------------------------- events
 
@@ -207,7 +225,33 @@ class Surveyed(NamedTuple):
         return True
 
 
-Answer = Block | Values | Surveyed
+class LocalFound(NamedTuple):
+    """Local parameters of groups: arrays by the number of their level, and by name.
+
+    Moments have `groups`, `centres` and `sums`, as in `quorate.models.groups.levels.Moments`. Draws
+    have `groups` (m,) and `draws` (n_points, m, q). The points of the task are not sent back.
+    """
+
+    task: Local
+    found: Arrays
+
+    @property
+    def size(self) -> int:
+        """Shards that it is about."""
+        return len(self.task.shards)
+
+    @property
+    def n_floats(self) -> int:
+        """Numbers sent."""
+        return sum(array.size for array in self.found.values())
+
+    @property
+    def ends_task(self) -> bool:
+        """Always: it comes all at once."""
+        return True
+
+
+Answer = Block | Values | Surveyed | LocalFound
 
 
 class WorkerJoined(NamedTuple):
@@ -262,6 +306,7 @@ Event = (
     Block
     | Values
     | Surveyed
+    | LocalFound
     | WorkerJoined
     | WorkerLost
     | WorkerFailed

@@ -8,8 +8,7 @@ answered when the sum is known at all its points; the inquirer then asks the nex
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, takewhile
-from math import inf
+from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,17 +18,8 @@ from quorate._types import Array, CodedArray
 from quorate.numerics.named_arrays import part as part_of
 from quorate.passes.inquiry import Pass
 from quorate.protocol.allocation import Allocation
-from quorate.protocol.coordinator import Coordinator
-from quorate.protocol.messages import (
-    Arrays,
-    Command,
-    Evaluate,
-    Event,
-    Stop,
-    Survey,
-    Surveyed,
-    Values,
-)
+from quorate.protocol.coordinator import WakingCoordinator
+from quorate.protocol.messages import Arrays, Evaluate, Survey, Surveyed, Values
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
 from quorate.protocol.sums import NO_DENSITY, Part, Sums, gradients_on_grid, values_on_grid
@@ -326,25 +316,4 @@ def _not_finite(*arrays: NDArray[Any]) -> str:
     return "" if all(np.all(np.isfinite(array)) for array in arrays) else "values are not finite"
 
 
-class PassCoordinator(Coordinator[PassSchedule]):
-    """A coordinator that gives work to idle workers as soon as there is some.
-
-    A question that is answered may open others, and with time what was asked for is late.
-    """
-
-    def handle(self, event: Event, now: float = 0.0) -> list[Command]:
-        self.scheme.now = now
-        commands = super().handle(event)
-        if commands and isinstance(commands[-1], Stop):
-            return commands
-        return [*commands, *self.wake(now)]
-
-    def next_wake(self, now: float) -> float:
-        """When to wake idle workers, if there are any: something will be late by then."""
-        return self.scheme.next_late(now) if self._idle else inf
-
-    def wake(self, now: float) -> list[Command]:
-        """Tasks for workers that were idle."""
-        self.scheme.now = now
-        waiting, self._idle = self._idle, set()
-        return list(chain.from_iterable(self._tasks(worker, 1) for worker in sorted(waiting)))
+PassCoordinator = WakingCoordinator[PassSchedule]

@@ -11,6 +11,7 @@ from quorate._files import save
 from quorate.errors import require
 from quorate.report import (
     exact_sections,
+    group_sections,
     making_sections,
     posterior_sections,
     run_sections,
@@ -64,6 +65,7 @@ def _sections(evidence: Evidence, pictures: Pictures) -> Html:
             evidence.verdict, str(evidence.folder), "exact" if evidence.is_exact else "merged"
         ),
     }
+    of_groups = group_sections.groups(evidence, pictures)
     if log is None:
         of_run = {
             "Shards and merged draws": posterior_sections.marginals(evidence, pictures),
@@ -90,5 +92,5 @@ def _sections(evidence: Evidence, pictures: Pictures) -> Html:
     }
     return joined(
         element("section", element("h2", title), content, id=title.lower().replace(" ", "-"))
-        for title, content in {**of_answer, **of_run, **of_making}.items()
+        for title, content in {**of_answer, **of_groups, **of_run, **of_making}.items()
     )

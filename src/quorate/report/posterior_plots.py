@@ -45,6 +45,17 @@ def forest(rows: Rows) -> Figure:
     return figure
 
 
+def caterpillar(rows: Rows) -> Figure:
+    """Means and 94 % intervals of groups on one axis, which includes 0."""
+    with drawing():
+        figure = canvas(440, _ROW_HEIGHT * len(rows) + 48)
+        axes = figure.add_subplot()
+        _intervals(axes, list(rows.values()), list(rows))
+        low, high = axes.get_xlim()
+        axes.set_xlim(min(low, 0.0), max(high, 0.0))
+    return figure
+
+
 def _intervals(axes: Axes, rows: list[dict[str, float]], names: list[str]) -> None:
     places = np.arange(len(rows))
     means, lows, highs = (np.array([row[key] for row in rows]) for key in ("mean", *INTERVAL))

@@ -29,7 +29,7 @@ from quorate.results.summary import INTERVAL, gone_in_words
 
 TOO_FEW = "There are too few global draws yet."
 _MOST_ROWS, _MOST_INTERVALS = 400, 60
-_MOST_DECIMALS = 7
+MOST_DECIMALS = 7
 _DIGITS = {"sd": 3, "mcse": 2}
 
 
@@ -122,8 +122,8 @@ def _cells(row: dict[str, float], columns: Iterable[str]) -> list[str]:
     """Numbers with as many decimals as three significant digits of the sd have."""
     told = {key: number(row[key], _DIGITS.get(key, 4)) for key in columns}
     for keys, by in ((("mean", "sd", *INTERVAL), "sd"), (("mcse",), "mcse")):
-        decimals = _decimals(row[by], _DIGITS[by])
-        if decimals <= _MOST_DECIMALS:
+        decimals = decimals_of(row[by], _DIGITS[by])
+        if decimals <= MOST_DECIMALS:
             told |= {key: fixed(row[key], max(decimals, 0)) for key in keys}
     told["ess"] = count(row["ess"])
     if "r_hat" in told:
@@ -131,9 +131,9 @@ def _cells(row: dict[str, float], columns: Iterable[str]) -> list[str]:
     return list(told.values())
 
 
-def _decimals(value: float, digits: int) -> int:
+def decimals_of(value: float, digits: int) -> int:
     """Decimals for so many significant digits; too many to show if `value` has no size."""
-    return digits - 1 - floor(log10(value)) if 0 < value < np.inf else _MOST_DECIMALS + 1
+    return digits - 1 - floor(log10(value)) if 0 < value < np.inf else MOST_DECIMALS + 1
 
 
 def marginals(evidence: Evidence, pictures: Pictures) -> Html:

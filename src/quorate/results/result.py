@@ -14,6 +14,7 @@ from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import BadInputError, named_shards, require
 from quorate.merging.ess import ess_and_rhat, fewest_draws
+from quorate.models.groups.levels import levels_of
 from quorate.models.protocol import Model
 from quorate.numerics.ess import bulk_ess, ess_of_chains, in_chains, nested_rhat, split_rhat
 from quorate.numerics.names import named_scalars
@@ -28,7 +29,9 @@ from quorate.results.arviz import (
     shards_group,
     stats_group,
 )
+from quorate.results.local import LocalParameters, LocalWork
 from quorate.results.marginals import FEWEST, Densities
+from quorate.results.prediction import N_DRAWS, Prediction, predicted
 from quorate.results.summary import gone_in_words, summary_row
 from quorate.trust.verdict import GOOD, Verdict
 
@@ -81,6 +84,8 @@ class Result:
     log_evidence
         Log of the marginal likelihood, with its standard error; None for merged draws. It counts
         the constants that the model leaves in its log densities.
+    local_work
+        Asks workers for the parameters of groups; None where there is no run to ask.
     """
 
     model: Model
@@ -100,6 +105,7 @@ class Result:
     n_chains: int = 1
     n_passes: int = 0
     log_evidence: Evidence | None = None
+    local_work: LocalWork | None = None
 
     @cached_property
     def variables(self) -> dict[str, Array]:
@@ -120,6 +126,32 @@ class Result:
     def shard_variables(self) -> tuple[dict[str, Array], ...]:
         """The draws of each shard on the natural scale, by name; empty for coded runs."""
         return tuple(self.model.constrain(draws) for draws in self.shard_draws)
+
+    @property
+    def local(self) -> LocalParameters:
+        """The parameters of the groups of a hierarchical model: summaries and draws."""
+        work, folder = self.local_work, Path(self.run_dir)
+        return LocalParameters.of(self.model, self.unconstrained, self.n_chains, folder, work)
+
+    def predict(self, rows: Any, n: int = N_DRAWS, **asked: Any) -> Prediction:
+        """Predict rows by a regression: their expected responses, and responses.
+
+        Rows of groups that the run knows are predicted with the coefficients of these groups. Other
+        groups are new: their coefficients are drawn from the distribution of groups.
+
+        Parameters
+        ----------
+        rows
+            A table with the columns that the formula reads; the response is not needed. For models
+            of no formula a dictionary of the arrays that they take: `X`, `Z` and labels `group`.
+        n
+            Number of draws to predict with, evenly spaced.
+        asked
+            `engine`, `workers` and `progress` for the work on known groups, as for
+            `LocalParameters.summary`.
+        """
+        known = self.local if levels_of(self.model) else None
+        return predicted(self.model, self.unconstrained, rows, known, n, self.n_draws, **asked)
 
     @cached_property
     def posterior(self) -> "xr.DataTree":

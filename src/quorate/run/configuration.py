@@ -5,12 +5,15 @@ reader allocate what the file itself does not hold.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from quorate.errors import BadInputError
+from quorate.data.write import ShardSet
+from quorate.errors import BadInputError, require
 from quorate.journal import JournalReader
 from quorate.run.settings import Settings
 
+SHARDS = "shards"  # where the folder of a run holds them
 MOST_WORKERS = 10_000
 _LARGEST = 1e300
 
@@ -47,6 +50,18 @@ def settings_of(kept: Any, n_shards: int) -> Settings:
         return Settings.from_json(kept)
     except (ArithmeticError, AttributeError, LookupError) as error:
         raise _not_a_run(f"settings are {kept!r}") from error
+
+
+def same_shards(folder: Path, kept: Mapping[str, Any]) -> ShardSet:
+    """The shards of the run in `folder`, if they are still those that it began with."""
+    shards = ShardSet.open(folder / SHARDS)
+    require(
+        list(shards.fingerprints) == kept["shards"],
+        f"The shards in {shards.folder} are not those that the run began with.",
+    )
+    for number in range(len(kept["shards"])):
+        shards.shard(number).verify()
+    return shards
 
 
 def _strings(value: Any) -> bool:

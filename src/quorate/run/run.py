@@ -11,11 +11,7 @@ import numpy as np
 from quorate.data.write import ShardSet
 from quorate.engines.drive import Engine, drive
 from quorate.engines.worker import Job
-from quorate.errors import (
-    LostShardError,
-    SingularCovarianceError,
-    WorkerFailedError,
-)
+from quorate.errors import LostShardError, SingularCovarianceError, WorkerFailedError
 from quorate.journal import (
     BlockRecord,
     Checked,
@@ -37,6 +33,7 @@ from quorate.protocol.timeline import Timeline
 from quorate.results.result import Result
 from quorate.run.check import evaluate, shard_chains
 from quorate.run.fitting import Fitting
+from quorate.run.local import LocalRun
 from quorate.run.prior_of_lost_shards import restore_prior
 from quorate.run.progress import Listener, Progress, Stage, Stages, WorkerProgress
 from quorate.run.rows import row_of
@@ -315,6 +312,7 @@ class Run:
             stopped=stopped,
             run_dir=str(self.folder),
             verdict=self.verdict,
+            local_work=LocalRun(self.folder, self.model, self.scheme.received.excluded),
         )
 
     def final_result(self) -> Result:

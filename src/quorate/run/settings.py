@@ -14,6 +14,7 @@ from quorate.data.cut import Cut
 from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES, EngineOptions
 from quorate.errors import BadInputError, require
+from quorate.models.protocol import Model
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.patience import Limits
@@ -61,7 +62,8 @@ class Settings:
     until
         When to stop earlier: an object such as `Until(time=60, ess=400)`, or "time:60,ess:400".
     by
-        How rows are cut into shards: shuffle, files, stratify:COLUMN, group:COLUMN, or a `Cut`.
+        How rows are cut into shards: shuffle, files, stratify:COLUMN, group:COLUMN, or a `Cut`. By
+        default rows are shuffled; those of a model with groups stay together by group.
     faults
         Delays and deaths put in on purpose: a `Faults` object, or "slow:1x10,dead:2@5".
     on_lost_shard
@@ -87,7 +89,7 @@ class Settings:
     draws: int = 2000
     seed: int = 1
     until: str | Until | None = None
-    by: str | Cut = "shuffle"
+    by: str | Cut | None = None
     faults: str | Faults | None = None
     on_lost_shard: OnLostShard = "raise"
     run_dir: str | Path | None = None
@@ -198,6 +200,13 @@ class Settings:
         """How much the supervisor tolerates."""
         return Limits(restarts=self.engine_options.restarts)
 
+    def for_model(self, model: Model) -> "Settings":
+        """These settings with the cut that the model needs. Cuts that tear groups are refused."""
+        cut, encoding = self.cut, getattr(model, "encoding", None)
+        if encoding is not None and cut.transform is None:
+            cut = encoding.cut(cut.by)
+        return replace(self, by=cut.settled(getattr(model, "group_columns", "")))
+
     def without_faults(self, **changes: Any) -> "Settings":
         """These settings for another sitting: with changes, and with no more faults."""
         return replace(self, faults=None, **changes)
@@ -215,7 +224,7 @@ class Settings:
             "draws": self.draws,
             "seed": self.seed,
             "until": asdict(self.chosen_until),
-            "by": self.cut.by,
+            "by": self.cut.chosen,
             "faults": asdict(self.chosen_faults),
             "on_lost_shard": self.on_lost_shard,
         }

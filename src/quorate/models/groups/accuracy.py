@@ -14,7 +14,7 @@ import numpy as np
 from quorate._types import Array
 from quorate.errors import BadInputError
 
-_TOLERATED = 0.2  # log units
+_TOLERATED = 0.1  # log units
 _STANDARD_DEVIATIONS = 4.0
 _LARGEST_FALL = 12.0  # of the log density, from the mode to the points: 8 for a Gaussian
 
@@ -27,11 +27,14 @@ class Effort(NamedTuple):
 
 
 _LADDER = {
-    1: (Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 2), Effort(21, 3), Effort(31, 4)),
-    2: (Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 3)),
-    3: (Effort(5, 1), Effort(7, 2), Effort(9, 3)),
+    1: (
+        *(Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 2), Effort(21, 3), Effort(31, 4)),
+        *(Effort(45, 5), Effort(65, 6), Effort(95, 8)),
+    ),
+    2: (Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 3), Effort(19, 4), Effort(27, 6)),
+    3: (Effort(5, 1), Effort(7, 2), Effort(9, 3), Effort(13, 4)),
 }
-_FINEST = {1: Effort(45, 8), 2: Effort(19, 8), 3: Effort(13, 8)}
+_FINEST = {1: Effort(141, 10), 2: Effort(37, 10), 3: Effort(19, 8)}
 Values = Callable[[Array, Effort], Array]  # log density at points (n, d), shape (n,)
 
 
@@ -48,7 +51,7 @@ def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
     BadInputError
         If none is enough.
     """
-    points = _around(values, mode, cov, finest(dim))
+    points = _around(values, mode, cov, _LADDER[dim][1])
     exact = values(points, finest(dim))
     error = np.inf
     for effort in _LADDER[dim]:

@@ -71,3 +71,9 @@ class GroupedModel(Model, Protocol):
         Returns, by level, the codes of groups (m,) and draws (n_points, m, q); on the inner level
         all groups within those asked for.
         """
+
+
+def levels_of(model: Model) -> tuple[Level, ...]:
+    """The levels of a model; none for a model without groups."""
+    levels: tuple[Level, ...] = getattr(model, "levels", ())
+    return levels

@@ -1,0 +1,139 @@
+"""`quorate local`."""
+
+import io
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from quorate._extras import load
+from quorate._files import save
+from quorate.cli.console import Patience, err, out
+from quorate.cli.options import options_of
+from quorate.engines.options import Processes
+from quorate.errors import require
+from quorate.results.level_summary import LevelSummary
+from quorate.results.local import INTERVAL, N_POINTS
+from quorate.run.local import opened
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+_MOST_SHOWN = 20
+_FORMATS = (".nc", ".parquet", ".csv")
+
+
+@click.command("local")
+@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.option("--groups", metavar="A,B,…", help="Draw from the parameters of these groups.")
+@click.option("--level", metavar="L", help="Level of groups to summarise.  [default: the outer]")
+@click.option(
+    "--points",
+    type=int,
+    default=N_POINTS,
+    show_default=True,
+    metavar="M",
+    help="Draws of the global parameters to average over.",
+)
+@options_of(Processes, ["processes"])
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File to write: .nc, .parquet or .csv for summaries, .nc for draws.",
+)
+def local_command(
+    run_dir: Path,
+    groups: str | None,
+    level: str | None,
+    points: int,
+    processes: int | None,
+    output: Path | None,
+) -> None:
+    """Summarise the parameters of the groups of a run, or draw from those of some groups.
+
+    Without an output, it prints the groups that stand out most. This executes the model that is
+    stored with the run: use it only for runs that you trust.
+    """
+    if output is not None:
+        _check_output(output, groups)
+    require(
+        groups is None or output is not None,
+        "Draws need a file to go to. Add -o FILE.nc.",
+    )
+    local = opened(run_dir)
+    engine = None if processes is None else Processes(processes)
+    with Patience("asking workers") as patience:
+        if groups is not None:
+            names = groups.split(",")
+            found = local.draws(names, engine=engine, progress=patience.report)
+        else:
+            summary = local.level_summary(level, points, engine=engine, progress=patience.report)
+    if output is None:
+        _show(summary)
+        return
+    save(output, _written(summary, output.suffix) if groups is None else _netcdf(found))
+    err.print(f"Written: {output}", soft_wrap=True)
+
+
+def _check_output(output: Path, groups: str | None) -> None:
+    require(
+        output.suffix in _FORMATS,
+        f"{output} must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}.",
+    )
+    require(
+        groups is None or output.suffix == ".nc",
+        f"Draws are written as NetCDF, and {output} does not end in .nc. Rename it, or leave out "
+        "--groups for a summary of all groups.",
+    )
+    require(
+        output.resolve().parent.is_dir(),
+        f"The folder of {output} does not exist. Create it first.",
+    )
+
+
+def _written(summary: LevelSummary, suffix: str) -> bytes:
+    """The summary as a file of this kind."""
+    if suffix == ".nc":
+        return _netcdf(summary.dataset(INTERVAL))
+    frame = summary.frame(INTERVAL).reset_index()
+    if suffix == ".csv":
+        return bytes(frame.to_csv(index=False).encode())
+    load("pyarrow", "data")
+    file = io.BytesIO()
+    frame.to_parquet(file, engine="pyarrow", index=False)
+    return file.getvalue()
+
+
+def _netcdf(dataset: "xr.Dataset") -> bytes:
+    load("h5netcdf", "netcdf")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "local.nc"
+        dataset.to_netcdf(path, engine="h5netcdf")
+        return path.read_bytes()
+
+
+def _show(summary: LevelSummary) -> None:
+    """A table of the groups with the largest |mean|/sd."""
+    table = Table()
+    columns = summary.table(INTERVAL)
+    for name in (summary.name, "parameter"):
+        table.add_column(name, no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right")
+    for group, parameter in zip(*summary.standing_out(_MOST_SHOWN), strict=True):
+        names = str(summary.labels[group]), summary.parameters[parameter]
+        numbers = (f"{values[group, parameter]:.3f}" for values in columns.values())
+        table.add_row(*map(Text, names), *numbers)
+    out.print(table)
+    n_all = summary.means.size
+    if n_all > _MOST_SHOWN:
+        out.print(
+            f"The {_MOST_SHOWN} of {n_all:,} that are furthest from 0, in their sds. All of them: "
+            "add -o FILE.parquet, .csv or .nc.",
+            soft_wrap=True,
+        )

@@ -1,0 +1,155 @@
+"""The integrated likelihood of linear regressions with groups, in closed form.
+
+Given φ, the parameters z of a group are normal: with residuals r = y - Xβ and Σ⁻¹ = K, their
+precision is H = ZᵀZ/σ² + K and their mean H⁻¹ Zᵀr/σ². A shard is reduced to ZᵀZ, ZᵀX and Zᵀy of
+each group and the triangle of a QR factorisation of (X, y). So an evaluation costs as much as there
+are groups, however many rows they have.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from quorate._types import Array, IntArray
+from quorate.models import many_points
+from quorate.models.families import Linear
+from quorate.models.groups.integrals import Prior, parts
+from quorate.models.groups.points import Derivatives, Points
+from quorate.models.groups.quadrature import newton_step, spread
+
+_GROUPS = 4096  # at a time
+
+
+class _Given(NamedTuple):
+    """The normal distribution of z given φ, for some groups at some points."""
+
+    groups: slice
+    points: slice
+    precision: Array  # 1/σ², (n_points,)
+    pulls: Array  # Zᵀr, (q, n_points, g)
+    mean: Array  # (q, n_points, g)
+    upper: list[list[Array]]  # U, with the covariance U Uᵀ
+    log_integrals: Array  # (n_points, g), without what does not depend on z
+
+    @property
+    def cov(self) -> Array:
+        """Covariance (q, q, n_points, g)."""
+        q = len(self.mean)
+        zero = np.zeros_like(self.mean[0])
+        upper = np.array([[self.upper[i][j] + zero for j in range(q)] for i in range(q)])
+        return np.asarray(np.einsum("ikpg,jkpg->ijpg", upper, upper))
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """A shard of a linear regression with groups, reduced."""
+
+    codes: IntArray  # (n_groups,), in rising order
+    rows: tuple[int, Array]  # number of rows, and the triangle of (X, y)
+    squares: Array  # ZᵀZ, (q, q, n_groups)
+    by_column: Array  # ZᵀX, (q, p, n_groups)
+    by_response: Array  # Zᵀy, (q, n_groups)
+
+    @classmethod
+    def of(cls, columns: Array, varying: Array, response: Array, group: IntArray) -> "ClosedForm":
+        """Reduce X (n, p), Z (n, q), y (n,), with the code of each row's group (n,)."""
+        codes, which = np.unique(group, return_inverse=True)
+
+        def summed(values: Array) -> Array:
+            return np.bincount(which, weights=values, minlength=len(codes)).astype(np.float64)
+
+        z = varying.T
+        return cls(
+            np.asarray(codes),
+            Linear().prepare(columns, response),
+            np.array([[summed(first * second) for second in z] for first in z]),
+            np.array([[summed(each * x) for x in columns.T] for each in z]),
+            np.array([summed(each * response) for each in z]),
+        )
+
+    @property
+    def centres(self) -> Array:
+        """Where moments are taken about, (q, n_groups)."""
+        return np.zeros_like(self.by_response)
+
+    def log_likelihoods(self, points: Points) -> Array:
+        """Integrated log-likelihood of each point, (n,)."""
+        totals = self._of_rows(points, gradient=False).log_likelihoods
+        for given in self._given(points):
+            totals[given.points] += given.log_integrals.sum(axis=1)
+        return totals
+
+    def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
+        """Integrated log-likelihood of each point, and its derivatives."""
+        rows = self._of_rows(points, gradient=True)
+        totals, by_beta, by_scale = rows.log_likelihoods, rows.coefficients, rows.log_scales
+        assert by_beta is not None
+        assert by_scale is not None
+        moments = np.zeros_like(points.covs)  # Σ E[z zᵀ]
+        for given in self._given(points):
+            at, mean = given.points, given.mean
+            second = given.cov + mean[:, None] * mean
+            totals[at] += given.log_integrals.sum(axis=1)
+            pull = np.einsum("ipg,icg->pc", mean, self.by_column[..., given.groups])
+            by_beta[at] -= given.precision[:, None] * pull
+            misfit = np.einsum("ijg,ijpg->p", self.squares[..., given.groups], second)
+            misfit -= 2 * np.einsum("ipg,ipg->p", given.pulls, mean)
+            by_scale[at] += given.precision * misfit
+            moments[at] += np.moveaxis(second.sum(axis=3), -1, 0)
+        slopes = Prior.of(points.covs).slopes(moments, len(self.codes))
+        return totals, Derivatives(by_beta, by_scale, slopes)
+
+    def moments(self, points: Points) -> Array:
+        """Sums over points of E z, E z² and E z³ of each group, (3, n_groups, q)."""
+        sums = np.zeros((3, *self.by_response.shape))
+        for given in self._given(points):
+            mean, var = given.mean, np.einsum("iipg->ipg", given.cov)
+            for k, moment in enumerate((mean, mean**2 + var, mean**3 + 3 * mean * var)):
+                sums[k, :, given.groups] += moment.sum(axis=1)
+        return np.moveaxis(sums, 1, 2)
+
+    def draws(self, points: Points, codes: IntArray, uniforms: Array) -> Array:
+        """A draw of z of some groups for each point, (n, m, q), from uniforms (n, m, q)."""
+        which = np.searchsorted(self.codes, codes)
+        sums = (self.squares, self.by_column, self.by_response)
+        some = ClosedForm(codes, self.rows, *(array[..., which] for array in sums))
+        normals = np.moveaxis(ndtri(uniforms), 2, 0)  # (q, n, m)
+        draws = np.empty_like(normals)
+        for given in some._given(points):
+            at = (slice(None), given.points, given.groups)
+            noise = normals[at]
+            for i, row in enumerate(given.upper):
+                shift = sum(row[j] * noise[j] for j in range(i, len(row)))
+                draws[i, given.points, given.groups] = given.mean[i] + shift
+        return np.moveaxis(draws, 0, 2)
+
+    def _of_rows(self, points: Points, *, gradient: bool) -> many_points.Values:
+        return many_points.linear(*self.rows, points.betas, points.log_scales, gradient)
+
+    def _given(self, points: Points) -> Iterator[_Given]:
+        prior = Prior.of(points.covs)
+        q = len(self.by_response)
+        log_root = prior.log_constant + 0.5 * q * np.log(2 * np.pi)
+        precision = np.exp(-2 * points.log_scales)
+        for groups, at in self._parts(len(points.betas)):
+            scale = precision[at, None]
+            curvature = self.squares[:, :, None, groups] * scale
+            upper, log_det = spread(curvature + prior.precision[:, :, at, None])
+            pulls = (
+                self.by_response[:, None, groups] - points.betas[at] @ self.by_column[..., groups]
+            )
+            mean = np.stack(newton_step(upper, pulls * scale, np.inf))
+            gain = 0.5 * scale * np.einsum("ipg,ipg->pg", mean, pulls)
+            integrals = gain + log_det + log_root[at, None]
+            yield _Given(groups, at, precision[at], pulls, mean, upper, integrals)
+
+    def _parts(self, n_points: int) -> Iterator[tuple[slice, slice]]:
+        """Slices of groups and points that fit into the cache together."""
+        q, n_groups = self.by_response.shape
+        for first in range(0, n_groups, _GROUPS):
+            groups = slice(first, min(first + _GROUPS, n_groups))
+            for at in parts(n_points, q * q * (groups.stop - groups.start)):
+                yield groups, at

@@ -1,0 +1,142 @@
+"""The integrated likelihood of groups, by nodes that are placed for every group and point.
+
+At a point φ, some Newton steps lead from an anchor, which depends on the shard only, to the centre
+of the nodes of each group. So the result is a function of φ and the shard, whoever computes it. Its
+gradient is the mean of the gradient at the nodes (differentiation under the integral).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.models.groups.accuracy import Effort
+from quorate.models.groups.kernels import Rows
+from quorate.models.groups.quadrature import Rule, gauss_hermite, newton_step, spread
+
+_ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
+_LONGEST_STEP = 4.0  # standard deviations
+
+
+class Prior(NamedTuple):
+    """Normal priors of the parameters of a group, at each point."""
+
+    precision: Array  # (q, q, n_points)
+    log_constant: Array  # (n_points,), of the density
+
+    @classmethod
+    def of(cls, cov: Array) -> "Prior":
+        """From covariances (n_points, q, q)."""
+        q = cov.shape[1]
+        upper, log_det = spread(np.moveaxis(cov, 0, -1))
+        zero = np.zeros(len(cov))
+        whole = np.array([[upper[i][j] + zero for j in range(q)] for i in range(q)])
+        precision = np.einsum("ikp,jkp->ijp", whole, whole)
+        return cls(precision, log_det - 0.5 * q * np.log(2 * np.pi))
+
+    def slopes(self, moments: Array, n_groups: int) -> Array:
+        """Derivatives in Σ of Σ_g E log p(z_g|Σ), where `moments` are Σ_g E[z zᵀ].
+
+        Both are (n_points, q, q).
+        """
+        inverse = np.moveaxis(self.precision, -1, 0)
+        return np.asarray(0.5 * (inverse @ moments @ inverse - n_groups * inverse))
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of some groups at some points, with the joint log density there."""
+
+    local: Array  # (q, m, n_points, g)
+    log_terms: Array  # (m, n_points, g), whose exponentials sum to the integral
+
+    @property
+    def log_integrals(self) -> Array:
+        """log ∫ of each group at each point, (n_points, g)."""
+        top = self._top
+        return np.asarray(top + np.log(np.exp(self.log_terms - top).sum(axis=0)))
+
+    @property
+    def shares(self) -> Array:
+        """Share of each node in its integral, (m, n_points, g): the posterior of z given φ."""
+        terms = np.exp(self.log_terms - self._top)
+        return np.asarray(terms / terms.sum(axis=0))
+
+    @property
+    def _top(self) -> Array:
+        top = self.log_terms.max(axis=0)
+        return np.asarray(np.where(np.isfinite(top), top, 0.0))
+
+
+def nodes(rows: Rows, prior: Prior, anchors: Array, effort: Effort) -> Nodes:
+    """Place nodes for groups whose anchors are (q, g), and evaluate the joint density there."""
+    rule = gauss_hermite(effort.n_nodes, len(anchors))
+    centre, upper, log_det = placed(rows, prior, anchors, effort.n_steps)
+    local = _at_nodes(centre, upper, rule)
+    terms = log_joint(rows, prior, local)
+    terms += log_det + rule.log_weights[:, None, None]
+    return Nodes(local, terms)
+
+
+def placed(
+    rows: Rows, prior: Prior, anchors: Array, n_steps: int
+) -> tuple[Array, list[list[Array]], Array]:
+    """Centres (q, n_points, g) after some Newton steps, and U with log det U (n_points, g)."""
+    centre = np.repeat(anchors[:, None], len(prior.log_constant), axis=1)
+    for _ in range(n_steps):
+        slopes, curvatures = _derivatives(rows, prior, centre)
+        upper, log_det = spread(curvatures)
+        centre = centre + np.stack(newton_step(upper, slopes, _LONGEST_STEP))
+    return centre, upper, log_det
+
+
+def log_joint(rows: Rows, prior: Prior, local: Array) -> Array:
+    """log p(z|φ) p(rows|z, φ) at `local` (q, m, n_points, g), without terms linear in Xβ."""
+    values = prior.log_constant[:, None] - rows.sums(local)
+    for i, by_parameter in enumerate(rows.response_by_parameter()):
+        pull = by_parameter - (0.5 * prior.precision[i, i][:, None]) * local[i]
+        for j in range(i):
+            pull -= prior.precision[i, j][:, None] * local[j]
+        pull *= local[i]
+        values += pull
+    return values
+
+
+def _derivatives(rows: Rows, prior: Prior, centre: Array) -> tuple[list[Array], list[list[Array]]]:
+    """Gradient and curvature of the joint log density in z, at `centre` (q, n_points, g)."""
+    row_slopes, row_curvatures = rows.slopes_and_curvatures(centre)
+    precision, q = prior.precision[..., None], len(centre)
+    slopes, curvatures = [], []
+    for i in range(q):
+        pull = sum(precision[i, j] * centre[j] for j in range(q))
+        slopes.append(_over_rows(row_slopes, rows, i) - pull)
+        bends = [_over_rows(row_curvatures, rows, i, j) + precision[i, j] for j in range(i + 1)]
+        curvatures.append(bends)
+    return slopes, curvatures
+
+
+def _over_rows(values: Array, rows: Rows, *parameters: int) -> Array:
+    """Sums of values (size, n_points, g) over rows, each times its columns of Z: (n_points, g)."""
+    if rows.varying is None:
+        return np.asarray(values.sum(axis=0))
+    weights = np.prod([rows.varying[:, j] for j in parameters], axis=0)
+    return np.asarray(np.einsum("spg,sg->pg", values, weights))
+
+
+def _at_nodes(centre: Array, upper: list[list[Array]], rule: Rule) -> Array:
+    """z at the nodes, (q, m, n_points, g)."""
+    q = len(centre)
+    local = np.repeat(centre[:, None], len(rule.nodes), axis=1)
+    for i in range(q):
+        for j in range(i, q):
+            local[i] += upper[i][j] * rule.nodes[:, j, None, None]
+    return local
+
+
+def parts(n_points: int, n_entries: int) -> Iterator[slice]:
+    """Slices of points that fit into the cache together, with so many entries for each."""
+    at_once = max(1, _ENTRIES // max(n_entries, 1))
+    for first in range(0, n_points, at_once):
+        yield slice(first, first + at_once)

@@ -1,0 +1,114 @@
+"""Log-likelihoods of the rows of groups, for families that are not Gaussian.
+
+For all families here log p(y|η) is y η - w b(η - s), up to what does not depend on η. b is
+log(1 + exp) or exp; w and the shift s depend on the row and on the scale parameter. Arrays have the
+axes (rows, nodes, points, groups).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.models.groups.rows import Bundle
+
+Shape = Literal["softplus", "exponential"]
+_FURTHEST = 350.0  # of a linear predictor, so that products of exponentials stay finite
+_LARGEST = np.exp(_FURTHEST)
+_LOG_LARGEST = 700.0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of some groups at some points.
+
+    Parameters
+    ----------
+    shape
+        The function b.
+    offsets
+        Xβ - s, (size, n_points, g); -inf in rows that count nothing.
+    weights
+        w, (size, n_points, g).
+    response
+        y, (size, g).
+    varying
+        Z, (size, q, g); None if it is a single column of ones.
+    count_once
+        Whether all weights are 0 or 1.
+    """
+
+    shape: Shape
+    offsets: Array
+    weights: Array
+    response: Array
+    varying: Array | None
+    count_once: bool = False
+
+    def response_by_parameter(self) -> Array:
+        """Zᵀy of each group, (q, g)."""
+        if self.varying is None:
+            return np.asarray(self.response.sum(axis=0)[None])
+        return np.asarray(np.einsum("sjg,sg->jg", self.varying, self.response))
+
+    def sums(self, local: Array) -> Array:
+        """Σ w b(η) over rows, (m, n_points, g), at `local` (q, m, n_points, g)."""
+        if self.shape == "exponential" and self.varying is None:
+            near = np.exp(np.minimum(self.offsets, _FURTHEST))
+            return np.asarray((self.weights * near).sum(axis=0) * np.exp(local[0]))
+        odds = self._exponentials(local)
+        if self.shape == "exponential":
+            return self._weighted(odds)
+        if self.count_once and len(odds) * np.log1p(odds.max()) < _LOG_LARGEST:
+            odds += 1
+            return np.asarray(np.log(np.multiply.reduce(odds, axis=0)))
+        return self._weighted(np.log1p(odds, out=odds))
+
+    def _weighted(self, terms: Array) -> Array:
+        return np.asarray(np.einsum("smpg,spg->mpg", terms, self.weights))
+
+    def slopes_and_curvatures(self, local: Array) -> tuple[Array, Array]:
+        """Derivatives y - w b'(η) and w b''(η) of each row at `local` (q, n_points, g)."""
+        odds = self._exponentials(np.clip(local, -_FURTHEST, _FURTHEST)[:, None])[:, 0]
+        np.minimum(odds, _LARGEST, out=odds)
+        if self.shape == "exponential":
+            pulls = curvatures = self.weights * odds
+        else:
+            plus = 1 + odds
+            pulls = self.weights * odds / plus
+            curvatures = pulls / plus
+        return self.response[:, None] - pulls, curvatures
+
+    def expectations(self, local: Array, shares: Array) -> tuple[Array, Array]:
+        """Means over nodes of w b'(η), and of b(η), in each row: (size, n_points, g) each.
+
+        `local` is (q, m, n_points, g), and `shares` (m, n_points, g) are the nodes' weights.
+        """
+        odds = self._exponentials(local)
+        np.minimum(odds, _LARGEST, out=odds)
+        if self.shape == "exponential":
+            means = np.einsum("smpg,mpg->spg", odds, shares)
+            return self.weights * means, means
+        terms = np.einsum("smpg,mpg->spg", np.log1p(odds), shares)
+        odds /= 1 + odds
+        return self.weights * np.einsum("smpg,mpg->spg", odds, shares), terms
+
+    def _exponentials(self, local: Array) -> Array:
+        """exp η, (size, m, n_points, g), at `local` (q, m, n_points, g)."""
+        offsets = self.offsets[:, None]
+        if self.varying is None:
+            near = np.exp(np.minimum(offsets, _FURTHEST))
+            return np.asarray(near * np.exp(np.minimum(local[0], _FURTHEST)))
+        eta = self.varying[:, 0, None, None] * local[0]
+        for j in range(1, len(local)):
+            eta += self.varying[:, j, None, None] * local[j]
+        eta += offsets
+        return np.asarray(np.exp(eta, out=eta))
+
+
+def offsets_of(bundle: Bundle, betas: Array) -> Array:
+    """Xβ of every row, (size, n_points, g); -inf in rows that count nothing."""
+    offsets = betas @ bundle.columns
+    np.copyto(offsets, -np.inf, where=(bundle.counts == 0)[:, None])
+    return np.asarray(offsets)

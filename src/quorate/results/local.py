@@ -1,0 +1,272 @@
+"""Local parameters of a result: `result.local`. Workers compute them when they are asked for."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate._types import Array, IntArray, Progress
+from quorate.errors import BadInputError, require
+from quorate.models.groups.levels import Level, Moments, levels_of
+from quorate.models.protocol import Model
+from quorate.numerics.ess import in_chains
+from quorate.results import saved_local
+from quorate.results.level_summary import LevelSummary
+from quorate.results.saved_local import LocalSummaries, digest_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+N_POINTS = 200  # draws of the global parameters that summaries are made of
+INTERVAL = 0.94
+_AXES = (("group", "parameter"), ("inner", "inner_parameter"))  # of the levels
+_MOST_NAMED = 5
+
+
+class LocalWork(Protocol):
+    """What asks the workers of a run for local parameters: `quorate.run.local.LocalRun`."""
+
+    def labels(self) -> list[NDArray[Any]]:
+        """Labels of the groups of each level; the place of a label is the code of its group."""
+
+    def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
+        """Moments of the parameters of all groups of each level, summed over the points."""
+
+    def draws(
+        self, points: Array, numbers: IntArray, groups: IntArray, **options: Any
+    ) -> list[tuple[IntArray, Array]]:
+        """Codes of groups and draws of their parameters, level by level, one for each point."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalDraws:
+    """Draws of local parameters, joint with draws of the global ones.
+
+    Parameters
+    ----------
+    numbers
+        Which draws of the run they go with, (n,): rows of `Result.unconstrained`.
+    levels
+        For each level its labels of groups (m,) and draws (n, m, q).
+    """
+
+    numbers: IntArray
+    levels: tuple[tuple[NDArray[Any], Array], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LocalParameters:
+    """The parameters of the groups of a run: `Result.local`.
+
+    Workers compute them from the rows of the groups and draws of the global parameters.
+
+    Parameters
+    ----------
+    levels
+        The levels of groups.
+    points
+        Draws of the global parameters, unconstrained, (n_draws, dim).
+    n_chains
+        Chains that they come from, in turn.
+    folder
+        Folder of the run.
+    work
+        What asks the workers.
+    """
+
+    levels: tuple[Level, ...]
+    points: Array
+    n_chains: int
+    folder: Path
+    work: LocalWork
+
+    @classmethod
+    def of(
+        cls, model: Model, points: Array, n_chains: int, folder: Path, work: LocalWork | None
+    ) -> "LocalParameters":
+        """The local parameters of a model, if it has any, and a run whose workers can be asked."""
+        levels = levels_of(model)
+        require(
+            bool(levels),
+            "The model has no groups, so it has no local parameters. Name groups in the model, as "
+            "by `(1 | county)` in a formula.",
+        )
+        if work is None:
+            raise BadInputError("This result is of no run, so there are no workers to ask.")
+        return cls(levels, points, n_chains, folder, work)
+
+    def summary(
+        self,
+        level: str | None = None,
+        *,
+        interval: float = INTERVAL,
+        points: int = N_POINTS,
+        engine: Any = None,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> "pd.DataFrame":
+        """Mean, sd and equal-tailed interval of every parameter of every group.
+
+        They are saved in the run's folder: a second call reads them there, and so does the report.
+
+        Parameters
+        ----------
+        level
+            Name of the level, if the model has two; the outer one by default.
+        interval
+            Probability of the interval.
+        points
+            Number of draws of the global parameters to average over, evenly spaced.
+        engine
+            As for `sample`; that of the run by default.
+        workers
+            Number of workers to ask; as many as the run had by default.
+        progress
+            A function to call with the pieces of work that are done, and their number.
+        """
+        asked = {"engine": engine, "workers": workers, "progress": progress}
+        return self.level_summary(level, points, **asked).frame(interval)
+
+    def dataset(
+        self,
+        level: str | None = None,
+        *,
+        interval: float = INTERVAL,
+        points: int = N_POINTS,
+        engine: Any = None,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> "xr.Dataset":
+        """What `summary` tells, with the same parameters, as arrays with coordinates."""
+        asked = {"engine": engine, "workers": workers, "progress": progress}
+        return self.level_summary(level, points, **asked).dataset(interval)
+
+    def draws(
+        self,
+        groups: Iterable[object],
+        n: int | None = None,
+        *,
+        engine: Any = None,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> "xr.Dataset":
+        """Draws of the parameters of some groups, each joint with a draw of the global parameters.
+
+        They are in ArviZ's form, with the chains and draws of `Result.posterior`. The variable
+        `r_tailnum` has the parameters of the groups of `tailnum`. Where levels nest, the groups
+        within those asked for have a variable of their own. The same draws come whoever computes
+        them, and whichever groups are asked for. They are kept nowhere.
+
+        Parameters
+        ----------
+        groups
+            Labels of groups of the outer level.
+        n
+            Number of draws, evenly spaced, at least: every chain gives as many. All by default.
+        engine, workers, progress
+            As for `summary`.
+        """
+        import xarray as xr
+
+        asked = {"engine": engine, "workers": workers, "progress": progress}
+        found = self.joint(groups, n, **asked)
+        steps = found.numbers[:: self.n_chains] // self.n_chains
+        coords: dict[str, Any] = {"chain": np.arange(self.n_chains), "draw": steps}
+        variables = {}
+        for level, axes, (labels, draws) in zip(self.levels, _AXES, found.levels, strict=False):
+            name = f"r_{level.name}".replace("/", ".")  # a slash would make it a group
+            variables[name] = (("chain", "draw", *axes), in_chains(draws, self.n_chains))
+            coords |= dict(zip(axes, (labels, list(level.names)), strict=True))
+        return xr.Dataset(variables, coords, {"inference_library": "quorate"})
+
+    def labels(self) -> NDArray[Any]:
+        """Labels of the groups of the outer level."""
+        return self.work.labels()[0]
+
+    def joint(self, groups: Iterable[object], n: int | None = None, **asked: Any) -> LocalDraws:
+        """Draws of the parameters of some groups as arrays; parameters are those of `draws`."""
+        labels = self.work.labels()
+        codes = _codes(labels[0], groups, self.levels[0].name)
+        numbers = self._rounds(n)
+        found = self.work.draws(self.points[numbers], numbers, codes, **asked)
+        return LocalDraws(
+            numbers,
+            tuple((named[at], draws) for named, (at, draws) in zip(labels, found, strict=True)),
+        )
+
+    def level_summary(
+        self, level: str | None = None, points: int = N_POINTS, **asked: Any
+    ) -> LevelSummary:
+        """The summary of a level as arrays; parameters are those of `summary`."""
+        place = self._place(level)
+        return self._summaries(points, **asked)[place]
+
+    def _summaries(self, n_points: int, **asked: Any) -> tuple[LevelSummary, ...]:
+        """Summaries of all levels: from the run's folder, or of workers, and then saved there."""
+        numbers = spaced(len(self.points), n_points)
+        points = self.points[numbers]
+        digest = digest_of(points)
+        known = saved_local.load(self.folder)
+        if known is not None and known.digest == digest:
+            return known.levels
+        moments = self.work.moments(points, numbers, **asked)
+        found = tuple(
+            LevelSummary.of(level, labels[of.groups], of, len(points))
+            for level, labels, of in zip(self.levels, self.work.labels(), moments, strict=True)
+        )
+        LocalSummaries(found, digest, n_points).save(self.folder)
+        return found
+
+    def _place(self, level: str | None) -> int:
+        names = [one.name for one in self.levels]
+        require(
+            level is None or level in names,
+            f"No level named {level!r}. The levels are {', '.join(names)}.",
+        )
+        return 0 if level is None else names.index(level)
+
+    def _rounds(self, n: int | None) -> IntArray:
+        """Numbers of about `n` draws, evenly spaced, as many of every chain."""
+        n_steps = len(self.points) // self.n_chains
+        require(n_steps > 0, "The run has no draws yet. Resume it.")
+        steps = spaced(n_steps, n_steps if n is None else -(-n // self.n_chains))
+        return np.asarray(np.add.outer(steps * self.n_chains, np.arange(self.n_chains)).ravel())
+
+
+def spaced(n_all: int, n: int) -> IntArray:
+    """`n` of the numbers 0, …, n_all - 1, evenly spaced; all of them if there are no more."""
+    require(n >= 1, f"The number of draws must be at least 1, not {n}.")
+    require(n_all > 0, "The run has no draws yet. Resume it.")
+    if n >= n_all:
+        return np.arange(n_all)
+    return np.asarray((np.arange(n) + 0.5) * n_all / n).astype(np.int64)
+
+
+def _codes(labels: NDArray[Any], groups: Iterable[object], level: str) -> IntArray:
+    """Codes of the groups with these labels, in rising order."""
+    wanted = [groups] if isinstance(groups, str) else list(groups)
+    require(bool(wanted), "Name at least one group.")
+    texts = labels.astype(str)
+    order = np.argsort(texts)
+    asked = np.array([str(group) for group in wanted])
+    places = np.minimum(np.searchsorted(texts[order], asked), len(texts) - 1)
+    codes = order[places]
+    unknown = [group for group, code in zip(asked, codes, strict=True) if texts[code] != group]
+    if unknown:
+        raise BadInputError(_unknown(unknown, texts, level))
+    return np.unique(codes).astype(np.int64)
+
+
+def _unknown(groups: Sequence[str], texts: NDArray[np.str_], level: str) -> str:
+    """Which groups are unknown, and which were perhaps meant."""
+    shown = ", ".join(map(repr, map(str, groups[:_MOST_NAMED])))
+    more = f" and {len(groups) - _MOST_NAMED:,} more" if len(groups) > _MOST_NAMED else ""
+    close = get_close_matches(str(groups[0]), texts.tolist(), n=_MOST_NAMED)
+    meant = close or texts[:_MOST_NAMED].tolist()
+    kind = "Close ones are" if close else "The first ones are"
+    return f"{level} has no group {shown}{more}. {kind} {', '.join(map(repr, meant))}."

@@ -1,0 +1,162 @@
+"""Prediction of rows by a regression: for groups that the run knows, and for new ones.
+
+The coefficients of a known group are drawn by the workers that hold its rows, jointly with the
+global parameters. Those of a new group are drawn from N(0, Σ).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate._extras import load
+from quorate._types import Array, IntArray
+from quorate.errors import BadInputError, require
+from quorate.models.glm import GeneralisedLinearModel
+from quorate.models.groups.regression import GroupedRegression
+from quorate.models.protocol import Model
+from quorate.results.local import LocalDraws, spaced
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+N_DRAWS = 1000
+INTERVAL = 0.94
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a regression says of some rows, draw by draw.
+
+    Parameters
+    ----------
+    expected
+        The mean of the response given the parameters, (n_draws, n_rows).
+    responses
+        Draws of the response itself, (n_draws, n_rows).
+    is_new
+        Rows whose group the run does not know, (n_rows,).
+    """
+
+    expected: Array
+    responses: Array
+    is_new: NDArray[np.bool_]
+
+    def summary(self, interval: float = INTERVAL) -> "pd.DataFrame":
+        """Mean, sd and equal-tailed interval of the expected response and of the response.
+
+        Parameters
+        ----------
+        interval
+            Probability of the intervals.
+        """
+        require(0 < interval < 1, f"interval must be between 0 and 1, not {interval}.")
+        tails = [(1 - interval) / 2, (1 + interval) / 2]
+        low, high = np.quantile(self.expected, tails, axis=0)
+        response_low, response_high = np.quantile(self.responses, tails, axis=0)
+        columns = {
+            "mean": self.expected.mean(axis=0),
+            "sd": self.expected.std(axis=0),
+            "lower": low,
+            "upper": high,
+            "response_lower": response_low,
+            "response_upper": response_high,
+            "new_group": self.is_new,
+        }
+        frame: pd.DataFrame = load("pandas", "arviz").DataFrame(columns)
+        return frame
+
+
+class Known(Protocol):
+    """Asks the workers for draws of known groups: `LocalParameters.joint`."""
+
+    def labels(self) -> NDArray[Any]:
+        """Labels of the groups that the run knows."""
+
+    def joint(self, groups: Any, n: int | None = None, **asked: Any) -> LocalDraws:
+        """Draws of the parameters of some groups, with the numbers of draws they go with."""
+
+
+def predicted(
+    model: Model, points: Array, rows: Any, known: Known | None, n: int, seed: int, **asked: Any
+) -> Prediction:
+    """Predict rows; see `quorate.results.result.Result.predict`."""
+    if not isinstance(model, GeneralisedLinearModel | GroupedRegression):
+        raise BadInputError(
+            f"{type(model).__name__} cannot predict rows. Only ready-made regressions and formulas "
+            "can: give `Result.posterior` to the predictive functions of NumPyro or PyMC."
+        )
+    arrays = _arrays(model, rows)
+    rng = np.random.default_rng(seed)
+    if isinstance(model, GeneralisedLinearModel):
+        some = points[spaced(len(points), n)]
+        eta = model.predictors(some, arrays)
+        return _prediction(model, some, eta, np.zeros(eta.shape[1], dtype=bool), rng)
+    assert known is not None
+    labels, which = np.unique(np.asarray(arrays["group"]).astype(str), return_inverse=True)
+    is_known = np.isin(labels, known.labels().astype(str))
+    numbers, local = _local(model, points, known, labels, is_known, n, rng, **asked)
+    eta = model.fixed.predictors(points[numbers], arrays)
+    eta += np.einsum("rj,nrj->nr", model.varying_columns(arrays), local[:, which])
+    return _prediction(model.fixed, points[numbers], eta, ~is_known[which], rng)
+
+
+def _arrays(model: GeneralisedLinearModel | GroupedRegression, rows: Any) -> Mapping[str, Any]:
+    """`X`, `Z` and `group` of rows: made by the encoding of the formula, or given."""
+    encoding = model.encoding
+    if encoding is None:
+        needed = ["X", *(["group"] if isinstance(model, GroupedRegression) else [])]
+        lacking = [name for name in needed if not isinstance(rows, Mapping) or name not in rows]
+        require(
+            not lacking,
+            f"The rows have no {' and no '.join(f'`{name}`' for name in lacking)}. This model is "
+            "of no formula, so give a dictionary of the arrays that it takes.",
+        )
+        return dict(rows)
+    arrays: dict[str, Any] = dict(encoding.arrays(rows, response=False))
+    if encoding.group_columns:
+        column = encoding.group_columns
+        try:
+            arrays["group"] = np.asarray(rows[column])
+        except (KeyError, ValueError):
+            raise BadInputError(f"No column named `{column}`, which defines the groups.") from None
+    return arrays
+
+
+def _local(
+    model: GroupedRegression,
+    points: Array,
+    known: Known,
+    labels: NDArray[Any],
+    is_known: NDArray[np.bool_],
+    n: int,
+    rng: np.random.Generator,
+    **asked: Any,
+) -> tuple[IntArray, Array]:
+    """Numbers of draws (n,), and coefficients of the groups with these labels, (n, m, q)."""
+    if is_known.any():
+        found = known.joint(labels[is_known], n, **asked)
+        numbers, (names, draws) = found.numbers, found.levels[0]
+    else:
+        numbers = spaced(len(points), n)
+    normals = rng.standard_normal((len(numbers), len(labels), len(model.levels[0].names)))
+    local = model.new_groups(points[numbers], normals)
+    if is_known.any():
+        order = np.argsort(names.astype(str))
+        local[:, is_known] = draws[:, order]
+    return numbers, local
+
+
+def _prediction(
+    model: GeneralisedLinearModel,
+    points: Array,
+    eta: Array,
+    is_new: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> Prediction:
+    uniforms = rng.uniform(size=eta.shape)
+    scales = model.log_scales(points)[:, None]
+    family = model.family
+    return Prediction(family.expected(eta), family.responses(eta, scales, uniforms), is_new)

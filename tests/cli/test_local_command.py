@@ -1,0 +1,80 @@
+"""`quorate local`: tables, files, and one line for every mistake."""
+
+import sys
+
+import cloudpickle
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from click.testing import CliRunner
+
+import quorate
+from helpers import one_way
+from quorate.cli import main
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory, seed):
+    cloudpickle.register_pickle_by_value(sys.modules[one_way.__name__])
+    data = one_way.table(one_way.rows(np.random.default_rng([seed, 61])))
+    options = {"workers": 2, "draws": 128, "check": False, "progress": False}
+    run = tmp_path_factory.mktemp("local") / "run"
+    return quorate.sample(one_way.OneWay(), data, run_dir=run, **options)
+
+
+def local(result, *arguments):
+    return CliRunner().invoke(main, ["local", result.run_dir, *arguments], catch_exceptions=False)
+
+
+def test_groups_that_stand_out_are_shown(result):
+    told = local(result)
+    assert told.exit_code == 0
+    summary = result.local.summary()
+    ratios = (summary["mean"].abs() / summary["sd"]).sort_values(ascending=False)
+    rows = [line.split("│")[1:3] for line in told.stdout.splitlines() if "Intercept" in line]
+    shown = [(group.strip(), parameter.strip()) for group, parameter in rows]
+    assert len(shown) == 20
+    assert shown == list(ratios.index[:20])
+    assert "The 20 of 30" in told.stdout
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "nc"])
+def test_summaries_go_to_files(suffix, result, tmp_path):
+    path = tmp_path / f"groups.{suffix}"
+    told = local(result, "-o", str(path), "--processes", "1")
+    assert told.exit_code == 0
+    assert str(path) in told.stderr
+    summary = result.local.summary()
+    if suffix == "nc":
+        with xr.open_dataset(path) as found:
+            np.testing.assert_array_equal(found["mean"].values.ravel(), summary["mean"])
+            assert found.attrs["level"] == "plane"
+        return
+    found = pd.read_csv(path) if suffix == "csv" else pd.read_parquet(path)
+    assert list(found.columns) == ["plane", "parameter", "mean", "sd", "3%", "97%"]
+    np.testing.assert_allclose(found["sd"], summary["sd"])
+
+
+def test_draws_go_to_netcdf(result, tmp_path):
+    path = tmp_path / "draws.nc"
+    assert local(result, "--groups", "N003,N005", "-o", str(path)).exit_code == 0
+    with xr.open_dataset(path) as found:
+        xr.testing.assert_equal(found.load(), result.local.draws(["N003", "N005"]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--groups", "N003"], "-o FILE.nc"),
+        (["--groups", "N003", "-o", "draws.csv"], "does not end in .nc"),
+        (["--groups", "x", "-o", "draws.nc"], "plane has no group 'x'. The first ones are 'N000'"),
+        (["-o", "groups.txt"], "must end in .nc, .parquet or .csv"),
+        (["-o", "nowhere/groups.csv"], "does not exist"),
+        (["--level", "county"], "The levels are plane"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, complaint, result):
+    told = local(result, *arguments)
+    assert told.exit_code == 2
+    assert complaint in " ".join(told.stderr.split())

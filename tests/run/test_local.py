@@ -1,0 +1,332 @@
+"""Local parameters of real runs: whoever computes them, they are the same."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import quorate
+from helpers.one_way import Nested, OneWay, planes, rows, table
+from helpers.processes import MeanModel, ended, templates_of, workers_of
+from quorate.data.write import ShardSet
+from quorate.errors import BadInputError, FewGroupsWarning, WorkerFailedError
+from quorate.results.local import spaced
+from quorate.results.saved_local import FILE
+from quorate.run.few_groups import FEWEST
+from quorate.run.local import LocalRun, opened
+
+WORKERS, DRAWS = 4, 512
+
+
+def sample(data, run, model=None, **options):
+    options = {"workers": WORKERS, "draws": DRAWS, "check": False, "progress": False, **options}
+    return quorate.sample(model or OneWay(), data, run_dir=run, **options)
+
+
+@pytest.fixture(scope="module")
+def data(seed):
+    return rows(np.random.default_rng([seed, 16]))
+
+
+@pytest.fixture(scope="module")
+def fitted(data, tmp_path_factory):
+    return sample(table(data), tmp_path_factory.mktemp("local") / "run")
+
+
+@pytest.fixture
+def result(fitted):
+    """The result, without summaries of other tests."""
+    (Path(fitted.run_dir) / FILE).unlink(missing_ok=True)
+    return fitted
+
+
+@pytest.fixture(scope="module")
+def expected(fitted, data):
+    """Moments of u in closed form, from all rows in one shard: mean, sd and skewness, (m,)."""
+    points = fitted.unconstrained[spaced(fitted.n_draws, 200)]
+    _, means, variances = OneWay().local(points, data)
+    mean = means.mean(axis=0)
+    gaps = means - mean
+    var = (gaps**2 + variances).mean(axis=0)
+    return mean, np.sqrt(var), (gaps**3 + 3 * gaps * variances).mean(axis=0) / var**1.5
+
+
+def with_model(result, model):
+    """The result with another model, as if nobody had asked for local parameters yet."""
+    return replace(result, model=model, local_work=LocalRun(Path(result.run_dir), model))
+
+
+def assert_as_expected(summary, expected):
+    np.testing.assert_allclose(summary["mean"], expected[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(summary["sd"], expected[1], rtol=1e-9)
+
+
+# ---------------------------------------------------------------- summaries
+
+
+def test_summaries_are_those_of_all_rows_in_one_shard(result, expected):
+    summary = result.local.summary()
+    assert_as_expected(summary, expected)
+    assert list(summary.columns) == ["mean", "sd", "3%", "97%"]
+    assert summary.index.names == ["plane", "parameter"]
+    mean, sd, skewness = expected
+    for column, z in (("3%", -1.8807936), ("97%", 1.8807936)):
+        quantiles = mean + sd * (z + (z**2 - 1) / 6 * skewness)
+        np.testing.assert_allclose(summary[column], quantiles, rtol=1e-6)
+    assert summary.loc[("N003", "Intercept"), "mean"] == pytest.approx(mean[3])
+
+
+def test_summaries_are_read_from_the_folder_the_second_time(result):
+    first = result.local.summary()
+    folder = Path(result.run_dir)
+    assert (folder / FILE).is_file()
+    shards = folder / "shards"
+    shards.rename(folder / "elsewhere")  # nobody can be asked now
+    try:
+        again = result.local.summary(interval=0.5)
+        with pytest.raises(BadInputError, match=f"{folder}.* is gone"):
+            with_model(result, OneWay()).local.summary(points=50)
+    finally:
+        (folder / "elsewhere").rename(shards)
+    np.testing.assert_array_equal(again["mean"], first["mean"])
+    assert list(again.columns) == ["mean", "sd", "25%", "75%"]
+    assert np.all(again["75%"] < first["97%"])
+
+
+@pytest.mark.parametrize("options", [{"workers": 1}, {"workers": 9}, {"engine": "process"}])
+def test_any_number_of_workers_gives_the_same_bits(options, result):
+    first = result.local.summary()
+    (Path(result.run_dir) / FILE).unlink()
+    again = result.local.summary(**options)
+    np.testing.assert_array_equal(again, first)
+
+
+def test_fewer_processes_than_workers(result, expected):
+    assert_as_expected(result.local.summary(engine=quorate.Processes(2)), expected)
+
+
+def test_a_run_is_opened_again_after_a_resume(result, data, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(result.run_dir, run)
+    before = opened(run)
+    np.testing.assert_array_equal(before.points, result.unconstrained)
+    first = before.summary()
+    more = quorate.resume(run, draws=2 * DRAWS, progress=False, check=False)
+    later = more.local.summary()  # what is in the folder is not of these draws
+    assert not np.array_equal(later, first)
+    np.testing.assert_array_equal(opened(run).summary(), later)
+    points = more.unconstrained[spaced(more.n_draws, 200)]
+    np.testing.assert_allclose(later["mean"], OneWay().local(points, data)[1].mean(axis=0))
+
+
+def test_groups_of_excluded_shards_are_left_out(result):
+    work = LocalRun(Path(result.run_dir), result.model, excluded=(1,))
+    out = np.unique(ShardSet.open(Path(result.run_dir) / "shards").shard(1)["group"])
+    local = replace(result, local_work=work).local
+    left = set(local.summary().index.get_level_values("plane"))
+    assert left == set(planes(range(30))) - set(planes(out))
+    with pytest.raises(BadInputError, match=f"codes {out[0]} .* Ask for other groups"):
+        local.draws(planes(out[:1]))
+
+
+def test_a_merge_has_local_parameters_too(data, tmp_path):
+    with pytest.warns(FewGroupsWarning, match=r"only 15 groups.*below about 200.*method='exact'"):
+        result = sample(table(data), tmp_path / "run", method="merge", draws=300, workers=2)
+    points = result.unconstrained[spaced(300, 200)]
+    means = OneWay().local(points, data)[1].mean(axis=0)
+    np.testing.assert_allclose(result.local.summary()["mean"], means, rtol=1e-8)
+    np.testing.assert_array_equal(opened(tmp_path / "run").points, result.unconstrained)
+    assert result.local.draws(["N001"], 40).sizes["chain"] == 1
+
+
+def test_a_merge_with_many_groups_is_not_warned_of(tmp_path, rng):
+    many = rows(rng, n_groups=2 * FEWEST, sizes=(1, 3))
+    sample(
+        table(many), tmp_path / "run", method="merge", draws=100, workers=2
+    )  # warnings are errors
+
+
+# ---------------------------------------------------------------- draws
+
+
+def test_draws_are_joint_with_those_of_the_global_parameters(result, data):
+    groups = [7, 3, 21]
+    found = result.local.draws(planes(groups))
+    posterior = result.posterior["posterior"]
+    assert found["r_plane"].dims == ("chain", "draw", "group", "parameter")
+    for axis in ("chain", "draw"):
+        np.testing.assert_array_equal(found[axis], posterior[axis])
+    np.testing.assert_array_equal(found["group"], ["N003", "N007", "N021"])
+    one = result.local.draws(["N003"], n=64)
+    same = found.sel(group=["N003"], draw=one["draw"])
+    np.testing.assert_array_equal(one["r_plane"], same["r_plane"])
+    assert one.sizes["chain"] * one.sizes["draw"] >= 64
+    # what is left of a draw, given the global parameters, is standard normal
+    chains, steps = found.sizes["chain"], found.sizes["draw"]
+    points = result.unconstrained[: chains * steps]
+    _, means, variances = OneWay().local(points, data)
+    order = np.arange(chains * steps).reshape(steps, chains).T
+    at = sorted(groups)
+    left = (found["r_plane"].values[..., 0] - means[order][..., at]) / np.sqrt(
+        variances[order][..., at]
+    )
+    n = left.size
+    assert abs(left.mean()) < 5 / np.sqrt(n)  # false alarm: 6e-7
+    assert abs((left**2).mean() - 1) < 5.2 * np.sqrt(2 / n)  # about 1e-6 with chi-square's tail
+
+
+def test_two_levels(data, tmp_path):
+    result = sample(table(data), tmp_path / "run", Nested(), workers=3, draws=256)
+    local = result.local
+    points = result.unconstrained[spaced(result.n_draws, 200)]
+    direct = Nested().local_moments(points, data)
+    parts = {"plane": sorted(set(table(data)["plane"])), "plane:part": pairs(data)}
+    for level, names in parts.items():
+        summary, moments = local.summary(level), direct[level]
+        means = moments.centres + moments.sums[0] / len(points)
+        np.testing.assert_allclose(summary["mean"], means.ravel(), rtol=1e-8, atol=1e-10)
+        np.testing.assert_array_equal(local.dataset(level)["group"], names)
+    draws = local.draws(["N004"], 32)
+    within = [name for name in pairs(data) if name.startswith("N004:")]
+    np.testing.assert_array_equal(draws["inner"], within)
+    assert draws["r_plane:part"].dims == ("chain", "draw", "inner", "inner_parameter")
+    with pytest.raises(BadInputError, match="The levels are plane, plane:part"):
+        local.summary("county")
+
+
+def pairs(data):
+    """Labels of the groups within groups."""
+    both = zip(planes(data["group"]), data["part"], strict=True)
+    return sorted({f"{plane}:{part}" for plane, part in both})
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_unknown_groups_are_refused_by_name(result):
+    with pytest.raises(BadInputError, match=r"plane has no group 'N02x'.*'N02\d'"):
+        result.local.draws(["N02x", "N005"])
+    with pytest.raises(BadInputError, match="at least one group"):
+        result.local.draws([])
+    with pytest.raises(BadInputError, match="not 0"):
+        result.local.draws(["N001"], n=0)
+    with pytest.raises(BadInputError, match=r"interval.*94 %"):
+        result.local.summary(interval=94)
+
+
+def test_a_model_without_groups_has_no_local_parameters(tmp_path, rng):
+    data = {"z": rng.normal(size=(40, 2))}
+    result = sample(data, tmp_path / "run", MeanModel(), workers=2, draws=64)
+    with pytest.raises(BadInputError, match="no groups"):
+        _ = result.local
+
+
+def test_a_damaged_file_of_summaries_is_named(result):
+    result.local.summary()
+    path = Path(result.run_dir) / FILE
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(BadInputError, match=re.escape(FILE)):
+        result.local.summary()
+
+
+# ---------------------------------------------------------------- faults
+
+
+class Attack:
+    """Kills one worker when the first pieces are there."""
+
+    def __init__(self, number):
+        self.number, self.done, self.seen = number, False, []
+
+    def __call__(self, done, total):
+        self.seen.append(done)
+        if not self.done and 0 < done < total:
+            self.done = True
+            os.kill(workers_of(os.getpid())[0], self.number)
+
+
+def test_a_worker_killed_on_the_way_changes_nothing(result, expected):
+    first = result.local.summary()
+    (Path(result.run_dir) / FILE).unlink()
+    attack = Attack(signal.SIGKILL)
+    again = result.local.summary(progress=attack)
+    assert attack.done
+    np.testing.assert_array_equal(again, first)
+    assert_as_expected(again, expected)
+    names = planes(range(8))
+    draws = result.local.draws(names)
+    attack = Attack(signal.SIGKILL)
+    again = result.local.draws(names, progress=attack)
+    assert attack.done
+    np.testing.assert_array_equal(again["r_plane"], draws["r_plane"])
+
+
+def test_after_an_interrupt_it_can_be_called_again(result, expected):
+    def interrupt(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        result.local.summary(progress=interrupt)
+    assert not workers_of(os.getpid())
+    assert not (Path(result.run_dir) / FILE).exists()
+    assert_as_expected(result.local.summary(), expected)
+
+
+class Raising(OneWay):
+    """Raises where group 7 is; only once if a file is there to remember."""
+
+    def __init__(self, marker=None):
+        super().__init__()
+        self.marker = marker
+
+    def local_moments(self, points, shard):
+        if 7 in shard["group"] and not (self.marker and self.marker.exists()):
+            if self.marker:
+                self.marker.touch()
+            raise ZeroDivisionError("a group that cannot be")
+        return super().local_moments(points, shard)
+
+
+def test_errors_of_user_code_are_told_and_forgiven_once(result, expected, tmp_path):
+    with pytest.raises(WorkerFailedError, match="ZeroDivisionError: a group that cannot be"):
+        with_model(result, Raising()).local.summary()
+    assert not (Path(result.run_dir) / FILE).exists()
+    once = with_model(result, Raising(tmp_path / "marker"))
+    assert_as_expected(once.local.summary(), expected)
+    assert (tmp_path / "marker").exists()
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = [{tests!r}]
+from pathlib import Path
+from quorate.run.few_groups import FEWEST
+from quorate.run.local import LocalRun, opened
+def tell(done, total):
+    if done:
+        print(done, flush=True)
+        sys.stdin.read()  # until it is killed
+opened(Path({run!r})).summary(progress=tell)
+"""
+
+
+def test_a_coordinator_killed_on_the_way_leaves_nothing_half_done(result, expected):
+    tests = str(Path(__file__).parents[1])
+    script = SCRIPT.format(tests=tests, run=result.run_dir)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
+        assert int(process.stdout.readline()) >= 1
+        pids = [*templates_of(process.pid), *workers_of(process.pid)]
+        processes = [os.pidfd_open(pid) for pid in pids]
+        process.kill()
+    assert all(ended(process) for process in processes)
+    assert not (Path(result.run_dir) / FILE).exists()
+    assert_as_expected(result.local.summary(), expected)
