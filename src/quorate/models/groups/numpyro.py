@@ -16,7 +16,7 @@ from quorate.models.groups.backends import JaxBackend
 from quorate.models.groups.examination import Example, examined
 from quorate.models.groups.inference import local_point
 from quorate.models.groups.levels import Level
-from quorate.models.groups.plates import Constants, PlateModel, PlateProgram
+from quorate.models.groups.plates import Constants, PlateModel, PlateProgram, started, sums_along
 from quorate.models.groups.programs import require_few_dimensions
 from quorate.models.numpyro_program import (
     Site,
@@ -81,11 +81,14 @@ class NumpyroPlate:
         self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
     ) -> tuple[AnyArray, AnyArray]:
         trace, jacobians = self.run(x, z, rows, constants)
-        own = sum(_along(log_probs(trace[name]), axis) for name, axis in self.group_axes.items())
-        own = own + sum(
-            _along(jacobians[site.name], self.group_axes[site.name]) for site in self.local_sites
+        own = sum(
+            sums_along(log_probs(trace[name]), axis) for name, axis in self.group_axes.items()
         )
-        of_rows = [_along(log_probs(trace[name]), axis) for name, axis in self.row_axes.items()]
+        own = own + sum(
+            sums_along(jacobians[site.name], self.group_axes[site.name])
+            for site in self.local_sites
+        )
+        of_rows = [sums_along(log_probs(trace[name]), axis) for name, axis in self.row_axes.items()]
         return own, sum(of_rows)
 
     def reported(
@@ -173,17 +176,14 @@ def from_local_numpyro(
     names = tuple(label for site in plate.sites for label in site.labels)
     local_dim = sum(prod(site.shape) for site in plate.local_sites)
     require_few_dimensions(local_dim, ", ".join(site.name for site in plate.local_sites))
-    require(bool(names), "The model has no global variables, so there is nothing to draw.")
+    start = started(initial, np.zeros(len(names)), names)
     whole = PlateProgram(plate, split, constants, None, n_groups, names, _NO_LEVEL, local_dim)
     program, example, fewer = examined(whole, rows)
     plate = _described(replace(plate, example=example), fewer)
     values = plate.shown_names()
     level = Level(program.level.name, values, (len(values),))
-    start = np.zeros(len(names)) if initial is None else np.asarray(initial, dtype=np.float64)
-    fits = start.shape == (len(names),)
-    require(fits, f"initial must hold {len(names)} numbers, not {initial!r}.")
     program = replace(program, plate=plate, level=level)
-    return PlateModel(program, tuple(map(float, start)), JaxBackend())
+    return PlateModel(program, start, JaxBackend())
 
 
 _NO_LEVEL = Level("", (), ())
@@ -299,9 +299,3 @@ def _is_global(values: list[Array]) -> bool:
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return shape[:axis] + shape[axis + 1 :]
-
-
-def _along(values: AnyArray, axis: int) -> AnyArray:
-    """Sums over all axes but one."""
-    moved = jax_in_float64().numpy.moveaxis(values, axis, 0)
-    return moved.reshape(len(moved), -1).sum(axis=1)

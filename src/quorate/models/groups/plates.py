@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.models.arrays import AnyArray
@@ -139,3 +140,18 @@ class PlateModel(JaxProgramModel):
     def rows(self, data: Mapping[str, Any]) -> Shard:
         """The data of shards: the arrays that are cut, rows first."""
         return self.program.split.rows(data)
+
+
+def started(initial: Any, default: Array, names: tuple[str, ...]) -> tuple[float, ...]:
+    """The unconstrained point where searches for the mode start."""
+    require(bool(names), "The model has no global variables, so there is nothing to draw.")
+    start = default if initial is None else np.asarray(initial, dtype=np.float64)
+    fits = start.shape == (len(names),)
+    require(fits, f"initial must hold {len(names)} numbers, not {initial!r}.")
+    return tuple(map(float, start))
+
+
+def sums_along(values: AnyArray, axis: int) -> AnyArray:
+    """Sums over all axes but one."""
+    moved = jax_in_float64().numpy.moveaxis(values, axis, 0)
+    return moved.reshape(len(moved), -1).sum(axis=1)
