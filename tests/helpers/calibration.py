@@ -10,11 +10,10 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import chisquare
 
+from quorate.engines.worker import surveyed
 from quorate.models import logistic
 from quorate.models.subposterior import Target, densities, densities_and_gradients
 from quorate.passes.inquiry import Inquiry
-from quorate.samplers.base import Base
-from quorate.samplers.laplace import laplace_fit
 
 N_RANKS = 99  # posterior draws that a parameter is ranked among
 N_BINS = 20
@@ -78,11 +77,7 @@ def posterior_draws(model, shards, seed):
     """Draws by the passes of an exact run, in this process."""
     targets = [Target(model, shard, len(shards)) for shard in shards]
     inquiry = Inquiry(model.initial(), model.names, _DRAWS, seed, has_gradient=True)
-    surveys = {}
-    for shard, target in enumerate(targets):
-        base = Base.around(laplace_fit(target))
-        surveys[shard] = {"mode": base.mean, "lower": base.lower}
-    inquiry.begin(surveys)
+    inquiry.begin({shard: surveyed(target) for shard, target in enumerate(targets)})
     while inquiry.open:
         for lane in sorted(inquiry.open):
             asked = inquiry.open[lane]

@@ -12,7 +12,7 @@ from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.integrals import Prior, log_joint, nodes, parts, placed
 from quorate.models.groups.kernels import Rows, offsets_of
 from quorate.models.groups.local import independence_draws
-from quorate.models.groups.points import Derivatives, Points
+from quorate.models.groups.points import Derivatives, Points, RoughFit
 from quorate.models.groups.quadrature import gauss_hermite
 from quorate.models.groups.rows import Bundle, GroupedRows
 from quorate.models.many_points import rising
@@ -38,6 +38,8 @@ class ByNodes:
         See `quorate.models.families.Family.constants`.
     anchors
         Where Newton steps start, (q, n_groups).
+    fit
+        About the mode and covariance of the prior times the likelihood of the shard.
     """
 
     family: Family
@@ -46,6 +48,7 @@ class ByNodes:
     above: Array | None
     anchors: Array
     effort: Effort
+    fit: RoughFit | None = None
 
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
@@ -90,10 +93,10 @@ class ByNodes:
         for chunk in self.chunks(points):
             found = nodes(chunk.rows, chunk.prior, chunk.anchors, self.effort)
             away = found.local - chunk.anchors[:, None, None]
-            shares = found.shares
+            weighted = np.broadcast_to(found.shares, away.shape)
             for k in range(3):
-                moment = np.einsum("impg,mpg->gi", away ** (k + 1), shares)
-                sums[k, chunk.bundle.which] += moment
+                weighted = weighted * away
+                sums[k, chunk.bundle.which] += weighted.sum(axis=(1, 2)).T
         return sums
 
     def centres_at(self, points: Points, n_steps: int) -> Array:

@@ -7,7 +7,7 @@ are groups, however many rows they have.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from quorate._types import Array, IntArray
 from quorate.models import many_points
 from quorate.models.families import Linear
 from quorate.models.groups.integrals import Prior, parts
-from quorate.models.groups.points import Derivatives, Points
+from quorate.models.groups.points import Derivatives, Points, RoughFit
 from quorate.models.groups.quadrature import newton_step, spread
 
 _GROUPS = 4096  # at a time
@@ -52,6 +52,7 @@ class ClosedForm:
     squares: Array  # ZᵀZ, (q, q, n_groups)
     by_column: Array  # ZᵀX, (q, p, n_groups)
     by_response: Array  # Zᵀy, (q, n_groups)
+    fit: RoughFit | None = None
 
     @classmethod
     def of(cls, columns: Array, varying: Array, response: Array, group: IntArray) -> "ClosedForm":
@@ -114,8 +115,13 @@ class ClosedForm:
     def draws(self, points: Points, codes: IntArray, uniforms: Array) -> Array:
         """A draw of z of some groups for each point, (n, m, q), from uniforms (n, m, q)."""
         which = np.searchsorted(self.codes, codes)
-        sums = (self.squares, self.by_column, self.by_response)
-        some = ClosedForm(codes, self.rows, *(array[..., which] for array in sums))
+        some = replace(
+            self,
+            codes=codes,
+            squares=self.squares[..., which],
+            by_column=self.by_column[..., which],
+            by_response=self.by_response[..., which],
+        )
         normals = np.moveaxis(ndtri(uniforms), 2, 0)  # (q, n, m)
         draws = np.empty_like(normals)
         for given in some._given(points):

@@ -132,7 +132,7 @@ def _newton(
     slope, curvature = backend.derivatives(joint, z, sds)
     slope = [xp.where(xp.isfinite(part), part, 0.0) for part in slope]
     upper, _ = spread(_definite(curvature, xp), xp)
-    move = xp.stack(newton_step(upper, slope, _FAR, xp), axis=-1)
+    move = xp.stack(newton_step(upper, slope, _FAR, xp)[0], axis=-1)
     zero = xp.zeros(len(z))
     return move, xp.stack([xp.stack([part + zero for part in row]) for row in upper])
 

@@ -23,3 +23,10 @@ class Derivatives(NamedTuple):
     betas: Array
     log_scales: Array
     covs: Array
+
+
+class RoughFit(NamedTuple):
+    """About where a posterior lies."""
+
+    mode: Array  # (d,)
+    cov: Array  # (d, d)

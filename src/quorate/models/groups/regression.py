@@ -21,8 +21,8 @@ from quorate.models.groups.covariance import Covariance
 from quorate.models.groups.gaussian import ClosedForm
 from quorate.models.groups.levels import Level, Moments, Uniforms
 from quorate.models.groups.local import numbers_needed
-from quorate.models.groups.points import Derivatives, Points
-from quorate.models.groups.preparation import prepared
+from quorate.models.groups.points import Derivatives, Points, RoughFit
+from quorate.models.groups.preparation import density, prepared, rough_fit
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
 
@@ -37,6 +37,10 @@ class Integrated(Protocol):
     @property
     def centres(self) -> Array:
         """Where moments are taken about, (q, n_groups)."""
+
+    @property
+    def fit(self) -> RoughFit | None:
+        """About the mode and covariance of the prior times the likelihood of the shard."""
 
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
@@ -130,6 +134,14 @@ class GroupedRegression:
                 self.taken_apart(points)
             )
             return values, self.gradients(points, slopes)
+
+    def rough_fit(self, shard: Shard) -> RoughFit:
+        """About the mode and covariance of the whole prior times the likelihood of a shard."""
+        kept = self._kept(shard)
+        if kept.fit is not None:
+            return kept.fit
+        with np.errstate(all="ignore"):
+            return rough_fit(density(self, kept), self.initial())
 
     def local_moments(self, points: Array, shard: Shard) -> Mapping[str, Moments]:
         kept = self._kept(shard)
