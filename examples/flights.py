@@ -30,7 +30,7 @@ from quorate.run.progress import Listener, LiveTable, Progress, plain_lines
 COEFFICIENTS = "late ~ C(month) + hour + {hour**2} + origin + carrier"
 FORMULA = f"{COEFFICIENTS} + (1 | tailnum)"
 SHOWN = ("hour", "hour ** 2", "origin[T.JFK]", "origin[T.LGA]", "sd_tailnum__Intercept")
-WORKERS, DRAWS = 6, 2_000
+WORKERS, DRAWS = 6, 1_000
 SLOW, DOOMED = 0, 5
 
 

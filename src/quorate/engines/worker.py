@@ -294,7 +294,7 @@ def surveyed(target: Target) -> Arrays:
     other modes.
     """
     if hasattr(target.model, "rough_fit"):
-        mode, cov = target.model.rough_fit(target.shard)
+        mode, cov = target.model.rough_fit(target.shard, target.n_shards)
         return {"mode": mode, "lower": np.linalg.cholesky(cov)}
     try:
         starting_point(target)

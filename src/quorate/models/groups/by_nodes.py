@@ -12,10 +12,14 @@ from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.integrals import Prior, log_joint, nodes, parts, placed
 from quorate.models.groups.kernels import Rows, offsets_of
 from quorate.models.groups.local import independence_draws
-from quorate.models.groups.points import Derivatives, Points, RoughFit
+from quorate.models.groups.points import Derivatives, Points, RoughFit, pooled
 from quorate.models.groups.quadrature import gauss_hermite
 from quorate.models.groups.rows import Bundle, GroupedRows
 from quorate.models.many_points import rising
+
+_POOLED_STEPS = 6
+_LONGEST_POOLED_STEP = 3.0  # in any coefficient
+_LEAST_INFORMATION = 1e-2
 
 
 class Chunk(NamedTuple):
@@ -98,6 +102,26 @@ class ByNodes:
                 weighted = weighted * away
                 sums[k, chunk.bundle.which] += weighted.sum(axis=(1, 2)).T
         return sums
+
+    def pooled_fit(self, start: Array) -> RoughFit:
+        """A fit without groups, by a few steps of Newton's method from `start` (d,)."""
+        p = len(self.rows.response_by_column)
+        q = len(self.anchors)
+        covs, scales = np.eye(q)[None], np.zeros(1)
+        beta, information = start[:p], np.eye(p)
+        for _ in range(_POOLED_STEPS):
+            slope, information = np.zeros(p), _LEAST_INFORMATION * np.eye(p)
+            for chunk in self.chunks(Points(beta[None], scales, covs)):
+                nothing = np.zeros((q, 1, len(chunk.bundle.which)))
+                slopes, bends = chunk.rows.slopes_and_curvatures(nothing)
+                columns = chunk.bundle.columns
+                slope += np.einsum("sg,spg->p", slopes[:, 0], columns)
+                information += np.einsum(
+                    "spg,sg,srg->pr", columns, bends[:, 0], columns, optimize=True
+                )
+            step = np.linalg.solve(information, slope)
+            beta = beta + step * min(1.0, _LONGEST_POOLED_STEP / np.abs(step).max(initial=1e-300))
+        return pooled(beta, information, start)
 
     def centres_at(self, points: Points, n_steps: int) -> Array:
         """Modes of z of all groups at one point, after so many Newton steps, (q, n_groups)."""

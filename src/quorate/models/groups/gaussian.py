@@ -17,7 +17,7 @@ from quorate._types import Array, IntArray
 from quorate.models import many_points
 from quorate.models.families import Linear
 from quorate.models.groups.integrals import Prior, parts
-from quorate.models.groups.points import Derivatives, Points, RoughFit
+from quorate.models.groups.points import Derivatives, Points, RoughFit, pooled
 from quorate.models.groups.quadrature import newton_step, spread
 
 _GROUPS = 4096  # at a time
@@ -75,6 +75,19 @@ class ClosedForm:
     def centres(self) -> Array:
         """Where moments are taken about, (q, n_groups)."""
         return np.zeros_like(self.by_response)
+
+    def pooled_fit(self, start: Array) -> RoughFit:
+        """A fit without groups, by least squares; half of the variance is that of groups."""
+        n_rows, triangle = self.rows
+        columns, response = triangle[:, :-1], triangle[:, -1]
+        information = columns.T @ columns + 1e-9 * np.eye(columns.shape[1])
+        beta = np.asarray(np.linalg.solve(information, columns.T @ response), dtype=np.float64)
+        residual = response - columns @ beta
+        variance = 0.5 * float(residual @ residual) / max(n_rows, 1) + 1e-300
+        q, p = len(self.by_response), len(beta)
+        guess = start.copy()
+        guess[p : p + 1 + q] = 0.5 * np.log(variance)
+        return pooled(beta, information / variance, guess)
 
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""

@@ -98,21 +98,16 @@ def placed(
     for _ in range(n_steps):
         centre, upper, log_det, length = _stepped(rows, prior, centre)
     far = length.max(axis=1) > _SHORT_STEP
-    if far.any():
-        found = _settled(rows.at(far), prior.at(far), centre[:, far])
-        centre[:, far], log_det[far] = found[0], found[2]
+    for _ in range(_MOST_STEPS):
+        if not far.any():
+            break
+        centre[:, far], nearer, log_det[far], length = _stepped(
+            rows.at(far), prior.at(far), centre[:, far]
+        )
         for i in range(len(centre)):
             for j in range(i, len(centre)):
-                upper[i][j][far] = found[1][i][j]
-    return centre, upper, log_det
-
-
-def _settled(rows: Rows, prior: Prior, centre: Array) -> tuple[Array, list[list[Array]], Array]:
-    """Centres after as many steps as it takes until each is short."""
-    for _ in range(_MOST_STEPS):
-        centre, upper, log_det, length = _stepped(rows, prior, centre)
-        if length.max() <= _SHORT_STEP:
-            break
+                upper[i][j][far] = nearer[i][j]
+        far[far] = length.max(axis=1) > _SHORT_STEP
     return centre, upper, log_det
 
 

@@ -2,7 +2,13 @@
 
 from typing import NamedTuple
 
+import numpy as np
+from scipy.linalg import block_diag
+
 from quorate._types import Array
+
+_UNKNOWN = 0.3  # rough standard deviation of logarithms and correlations
+_WIDEST = 3.0  # standard deviation of a coefficient of which a shard knows little
 
 
 class Points(NamedTuple):
@@ -30,3 +36,15 @@ class RoughFit(NamedTuple):
 
     mode: Array  # (d,)
     cov: Array  # (d, d)
+
+
+def pooled(mode: Array, information: Array, start: Array) -> RoughFit:
+    """A start from coefficients without groups, with the information on them.
+
+    The other coordinates are those of `start`.
+    """
+    p = len(mode)
+    bends, axes = np.linalg.eigh(information)
+    cov = axes / np.maximum(bends, _WIDEST**-2) @ axes.T
+    rest = np.eye(len(start) - p) * _UNKNOWN**2
+    return RoughFit(np.concatenate([mode, start[p:]]), block_diag(cov, rest))

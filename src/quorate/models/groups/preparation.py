@@ -1,6 +1,6 @@
-"""What is found out about a shard once: a rough fit, where nodes are placed, and how many.
+"""What is found out about a shard once: a fit, where nodes are placed, and how many.
 
-The fit is rough and found on some of the groups. It need not be better: it only says where the
+The search runs on some of the groups; a few steps with all of them follow. The fit says where the
 nodes start from, and where passes over all shards begin.
 """
 
@@ -18,12 +18,14 @@ from quorate.models.groups.points import Derivatives, Points, RoughFit
 from quorate.models.groups.rows import arranged
 
 _FEW_GROUPS, _FEW_ROWS = 300, 6000  # that may stand for all groups of a shard
+_COARSE = 1.6  # growth of bundles of a few groups
 _ROUGH = Effort(5, 2)  # from anchors at 0
-_MOST_STEPS = 60  # of the search for a rough mode
-_LAST_STEPS = 2  # with the gradient of all groups
-_LONGEST_LAST_STEP = 10.0  # standard deviations
+_MOST_STEPS = 40  # of the search
+_LAST_STEPS = 4  # with the gradient of all groups, at most
+_CONVERGED = 0.05  # standard deviations
+_LONGEST_LAST_STEP = 5.0
 _ANCHOR_STEPS = 8
-_STEP = 1e-4  # of central differences of the gradient
+_STEP = 1e-4  # of central differences of the gradient, relative to standard deviations
 _WIDEST = 3.0  # standard deviation of a coordinate of which the shard knows little
 
 Density = Callable[[Array], tuple[Array, Array]]  # log densities and gradients at points
@@ -59,16 +61,14 @@ class Integrated(Protocol):
 def prepared(
     model: GroupedPosterior, columns: Array, varying: Array, response: Array, group: IntArray
 ) -> ByNodes:
-    """Arrange X, Z, y by group; find a rough fit, anchors there, and the effort that is needed."""
+    """Arrange X, Z, y by group; find a fit, anchors there, and the effort that is needed."""
     constant, above = model.family.constants(response)
     rows = arranged(columns, varying, response, group)
     anchors = np.zeros((varying.shape[1], rows.n_groups))
     shard = ByNodes(model.family, rows, constant, above, anchors, _ROUGH)
-    some, times = _some_groups(shard)
+    some, times = _some_groups(shard, columns, varying, response, group)
     with np.errstate(all="ignore"):
-        fit = rough_fit(density(model, some, times), model.initial())
-        if times > 1:
-            fit = _polished(density(model, shard), fit)
+        fit = searched(density(model, some, times), some.pooled_fit(model.initial()))
         point = model.taken_apart(fit.mode[None])
         some = replace(some, anchors=some.centres_at(point, _ANCHOR_STEPS))
 
@@ -77,8 +77,8 @@ def prepared(
             return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
 
         effort = sufficient(values, fit.mode, fit.cov, varying.shape[1])
-        anchors = shard.centres_at(point, _ANCHOR_STEPS)
-        return replace(shard, anchors=anchors, effort=effort, fit=fit)
+        shard = replace(shard, anchors=shard.centres_at(point, _ANCHOR_STEPS), effort=effort)
+        return replace(shard, fit=polished(density(model, shard), fit))
 
 
 def density(model: GroupedPosterior, shard: Integrated, times: float = 1.0) -> Density:
@@ -92,46 +92,58 @@ def density(model: GroupedPosterior, shard: Integrated, times: float = 1.0) -> D
     return at
 
 
-def rough_fit(density: Density, start: Array) -> RoughFit:
+def searched(density: Density, start: RoughFit) -> RoughFit:
     """About the mode of a density, and the covariance from the curvature there."""
     from scipy.optimize import minimize  # slow to import
 
-    def fall(x: Array) -> tuple[float, Array]:
-        value, gradient = density(x[None])
+    lower = np.linalg.cholesky(start.cov)
+
+    def fall(z: Array) -> tuple[float, Array]:
+        value, gradient = density((start.mode + lower @ z)[None])
         fine = np.isfinite(value[0]) and np.isfinite(gradient[0]).all()
-        return (-float(value[0]), -gradient[0]) if fine else (1e300, np.zeros_like(x))
+        return (-float(value[0]), -(lower.T @ gradient[0])) if fine else (1e300, 0.0 * z)
 
-    found = minimize(fall, start, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS})
-    mode = np.asarray(found.x)
-    return RoughFit(mode, _rough_cov(density, mode))
-
-
-def _rough_cov(density: Density, mode: Array) -> Array:
-    """Covariance from the curvature at the mode. Flat directions are given a moderate width."""
-    dim = len(mode)
-    steps = _STEP * np.eye(dim)
-    _, gradients = density(mode + np.concatenate([steps, -steps]))
-    curvature = -(gradients[:dim] - gradients[dim:]) / (2 * _STEP)
-    curvature = np.nan_to_num(0.5 * (curvature + curvature.T))
-    bends, axes = np.linalg.eigh(curvature)
-    return np.asarray(axes / np.maximum(bends, _WIDEST**-2) @ axes.T)
+    found = minimize(
+        fall,
+        np.zeros(len(lower)),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": _MOST_STEPS, "ftol": 1e-7},
+    )
+    mode = start.mode + lower @ found.x
+    return RoughFit(mode, _covariance(density, mode, start.cov))
 
 
-def _polished(density: Density, fit: RoughFit) -> RoughFit:
-    """The fit after steps with the gradient of all groups and the curvature of some."""
-    mode = fit.mode
+def polished(density: Density, fit: RoughFit) -> RoughFit:
+    """The fit after Newton steps, with the curvature where they end."""
+    mode, cov = fit
     for _ in range(_LAST_STEPS):
         value, gradient = density(mode[None])
-        step = fit.cov @ gradient[0]
-        length = np.sqrt(max(float(gradient[0] @ step), 1e-300))
-        moved = mode + min(1.0, _LONGEST_LAST_STEP / length) * step
+        step = cov @ gradient[0]
+        length = np.sqrt(max(float(gradient[0] @ step), 0.0))
+        moved = mode + min(1.0, _LONGEST_LAST_STEP / max(length, 1e-300)) * step
         if not density(moved[None])[0][0] > value[0]:
             break
         mode = moved
-    return RoughFit(mode, fit.cov)
+        if length < _CONVERGED:
+            break
+    return RoughFit(mode, _covariance(density, mode, cov))
 
 
-def _some_groups(shard: ByNodes) -> tuple[ByNodes, float]:
+def _covariance(density: Density, mode: Array, rough: Array) -> Array:
+    """Covariance from the curvature at the mode. Flat directions are given a moderate width."""
+    sds = np.sqrt(np.diag(rough))
+    steps = _STEP * np.diag(sds)
+    _, gradients = density(mode + np.concatenate([steps, -steps]))
+    bends = -(gradients[: len(mode)] - gradients[len(mode) :]) / (2 * _STEP * sds[:, None])
+    bends = np.nan_to_num(0.5 * (bends + bends.T))
+    values, axes = np.linalg.eigh(bends)
+    return np.asarray(axes / np.maximum(values, _WIDEST**-2) @ axes.T)
+
+
+def _some_groups(
+    shard: ByNodes, columns: Array, varying: Array, response: Array, group: IntArray
+) -> tuple[ByNodes, float]:
     """Groups that stand for all, evenly spaced, and how many times they do."""
     rows = shard.rows
     step = min(rows.n_groups // _FEW_GROUPS, rows.n_rows // _FEW_ROWS)
@@ -139,6 +151,7 @@ def _some_groups(shard: ByNodes) -> tuple[ByNodes, float]:
         return shard, 1.0
     chosen = rows.codes[::step]
     times = rows.n_groups / len(chosen)
+    mine = np.isin(group, chosen)
+    some = arranged(columns[mine], varying[mine], response[mine], group[mine], _COARSE)
     above = None if shard.above is None else shard.above / times
-    some = rows.of_groups(chosen)
     return replace(shard, rows=some, above=above, anchors=shard.anchors[:, ::step]), times

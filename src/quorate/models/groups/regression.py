@@ -22,9 +22,11 @@ from quorate.models.groups.gaussian import ClosedForm
 from quorate.models.groups.levels import Level, Moments, Uniforms
 from quorate.models.groups.local import numbers_needed
 from quorate.models.groups.points import Derivatives, Points, RoughFit
-from quorate.models.groups.preparation import density, prepared, rough_fit
+from quorate.models.groups.preparation import density, polished, prepared, searched
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
+
+_STEP = 1e-4  # of central differences, relative to standard deviations
 
 
 class Integrated(Protocol):
@@ -47,6 +49,9 @@ class Integrated(Protocol):
 
     def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
         """Integrated log-likelihood of each point, and its derivatives."""
+
+    def pooled_fit(self, start: Array) -> RoughFit:
+        """A fit without groups, where searches start."""
 
     def moments(self, points: Points) -> Array:
         """Sums over points of E (u - centre)^k for k = 1, 2, 3, of each group, (3, n_groups, q)."""
@@ -135,13 +140,30 @@ class GroupedRegression:
             )
             return values, self.gradients(points, slopes)
 
-    def rough_fit(self, shard: Shard) -> RoughFit:
-        """About the mode and covariance of the whole prior times the likelihood of a shard."""
+    def rough_fit(self, shard: Shard, n_shards: float) -> RoughFit:
+        """Mode and covariance of the subposterior of a shard, but for the skewness of priors."""
         kept = self._kept(shard)
-        if kept.fit is not None:
-            return kept.fit
         with np.errstate(all="ignore"):
-            return rough_fit(density(self, kept), self.initial())
+            fit = kept.fit or self._fitted(kept)
+            return self._with_part_of_prior(fit, n_shards)
+
+    def _fitted(self, kept: Integrated) -> RoughFit:
+        whole = density(self, kept)
+        return polished(whole, searched(whole, kept.pooled_fit(self.initial())))
+
+    def _with_part_of_prior(self, fit: RoughFit, n_shards: float) -> RoughFit:
+        """The fit with the prior to the power 1/K, by a Newton step; as it is if that fails."""
+        taken, dim = 1 - 1 / n_shards, self.dim
+        steps = _STEP * np.diag(np.sqrt(np.diag(fit.cov)))
+        points = np.concatenate([fit.mode[None], fit.mode + steps, fit.mode - steps])
+        gradients = self.log_prior_and_gradient_many(points)[1]
+        bends = (gradients[1 : dim + 1] - gradients[dim + 1 :]) / (2 * np.diag(steps)[:, None])
+        precision = np.linalg.inv(fit.cov) + taken * 0.5 * (bends + bends.T)
+        values, axes = np.linalg.eigh(np.nan_to_num(precision))
+        if not values[0] > 0:
+            return fit
+        cov = axes / values @ axes.T
+        return RoughFit(fit.mode - taken * cov @ gradients[0], cov)
 
     def local_moments(self, points: Array, shard: Shard) -> Mapping[str, Moments]:
         kept = self._kept(shard)

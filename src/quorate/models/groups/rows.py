@@ -14,7 +14,7 @@ import numpy as np
 from quorate._types import Array, BoolArray, IntArray
 
 _EXACT_SIZES = 8  # groups with fewer rows share a bundle only with groups of the same size
-_GROWTH = 1.2  # most rows of a group in a bundle, relative to the smallest group in it
+_GROWTH = 1.2  # more bundles cost time for each, fewer cost time for rows that count nothing
 _ROWS = 4096  # of a bundle, about
 
 
@@ -64,16 +64,22 @@ class GroupedRows:
         return GroupedRows(codes, kept, np.sum(sums, axis=0), self.is_intercept)
 
 
-def arranged(columns: Array, varying: Array, response: Array, group: IntArray) -> GroupedRows:
-    """Arrange rows by group: X (n, p), Z (n, q), y (n,) and the code of each row's group (n,)."""
+def arranged(
+    columns: Array, varying: Array, response: Array, group: IntArray, growth: float = _GROWTH
+) -> GroupedRows:
+    """Arrange rows by group: X (n, p), Z (n, q), y (n,) and the code of each row's group (n,).
+
+    `growth` is the number of rows of the largest group in a bundle relative to the smallest.
+    """
     codes, which = np.unique(group, return_inverse=True)
     order, counts = _merged(np.column_stack([columns, varying]), which)
     starts = _starts(counts)
     first = order[starts]
     sums = np.add.reduceat(response[order], starts)
+    merged = columns[first], varying[first], sums, counts.astype(float), which[first]
     return GroupedRows(
         np.asarray(codes),
-        tuple(_bundles(columns[first], varying[first], sums, counts.astype(float), which[first])),
+        tuple(_bundles(*merged, growth)),
         response @ columns,
         varying.shape[1] == 1 and bool((varying == 1).all()),
     )
@@ -100,12 +106,17 @@ def _starts(counts: IntArray) -> IntArray:
 
 
 def _bundles(
-    columns: Array, varying: Array, response: Array, counts: Array, which: IntArray
+    columns: Array,
+    varying: Array,
+    response: Array,
+    counts: Array,
+    which: IntArray,
+    growth: float,
 ) -> Iterator[Bundle]:
     """Bundles of rows that are sorted by group."""
     sizes = np.bincount(which)
     first_row = _starts(sizes)
-    for size, groups in _by_size(sizes):
+    for size, groups in _by_size(sizes, growth):
         offsets = np.arange(size)[:, None]
         is_row = offsets < sizes[groups]
         rows = np.where(is_row, first_row[groups] + offsets, 0)
@@ -124,14 +135,14 @@ def _dense(table: Array, rows: IntArray, is_row: BoolArray) -> Array:
     return np.ascontiguousarray(dense)
 
 
-def _by_size(sizes: IntArray) -> Iterator[tuple[int, IntArray]]:
+def _by_size(sizes: IntArray, growth: float) -> Iterator[tuple[int, IntArray]]:
     """Groups that share a bundle, with the number of rows of the largest of them."""
     order = np.argsort(sizes, kind="stable")
     ranked = sizes[order]
     start = 0
     while start < len(order):
         least = int(ranked[start])
-        most = least if least < _EXACT_SIZES else int(_GROWTH * least)
+        most = least if least < _EXACT_SIZES else int(growth * least)
         alike = int(np.searchsorted(ranked, most, side="right"))
         end = min(alike, start + max(1, _ROWS // most))
         yield int(ranked[end - 1]), np.asarray(order[start:end])
