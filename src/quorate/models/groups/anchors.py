@@ -55,26 +55,29 @@ def with_effort(given: Arguments, effort: Effort) -> Arguments:
     )
 
 
-def anchored(posterior: Posterior, given: Arguments, start: Array) -> tuple[Array, Arguments]:
-    """A rough mode (d,), and the arguments with anchors, nodes and steps for this shard."""
+def examined_mode(posterior: Posterior, given: Arguments, start: Array) -> tuple[Array, Effort]:
+    """A rough mode (d,), and the effort that integrals need around it."""
     x = start
     for n_steps in _SEARCHES:
-        given = _at_modes(posterior, x, given, n_steps)
+        given = anchored(posterior, x, given, n_steps)
         before = x
         x = _climbed(posterior, x, given)
         high, low = posterior.values(np.array([x, before]), given)
         if not high - low > _GAIN:
             break
-    given = _at_modes(posterior, x, given, _SEARCHES[-1])
+    given = anchored(posterior, x, given, _SEARCHES[-1])
     cov = _covariance(posterior, x, given)
 
     def values(points: Array, effort: Effort) -> Array:
         return posterior.values(points, with_effort(given, effort))
 
-    return x, with_effort(given, sufficient(values, x, cov, given.anchors.shape[1]))
+    return x, sufficient(values, x, cov, given.anchors.shape[1])
 
 
-def _at_modes(posterior: Posterior, x: Array, given: Arguments, n_steps: int) -> Arguments:
+def anchored(
+    posterior: Posterior, x: Array, given: Arguments, n_steps: int = _SEARCHES[0]
+) -> Arguments:
+    """The arguments with anchors at the modes of the groups' parameters at x."""
     anchors, spreads = posterior.modes(x, given._replace(n_steps=n_steps))
     return given._replace(anchors=anchors, spreads=spreads)
 
