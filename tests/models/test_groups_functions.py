@@ -201,7 +201,7 @@ def test_groups_follow_the_search_for_the_mode(rng):
     # Groups know their rates well and the search starts far from the mode, so that centres of
     # groups move by many of their standard deviations on the way.
     group = np.repeat(np.arange(20), 30)
-    rates = np.exp(4.0 + 0.5 * rng.standard_normal(20))
+    rates = np.exp(6.0 + 0.5 * rng.standard_normal(20))
     shard = frozen({"g": group, "n": rng.poisson(rates[group]).astype(float)})
 
     def log_likelihood(p, local, shard):

@@ -174,7 +174,8 @@ class ProgramModel:
         if step > 1:
             some, times = self._of_groups(shard, given, codes, codes[::step])[0], float(step)
         try:
-            x, effort = examined_mode(_ShardPosterior(self, times), some, self.initial())
+            with np.errstate(all="ignore"):  # a search may pass through points of density 0
+                x, effort = examined_mode(_ShardPosterior(self, times), some, self.initial())
         except BadInputError as error:  # remembered: the search is long, and would fail again
             return Ready(given, codes, nowhere, str(error))
         given = with_effort(anchored(_ShardPosterior(self), x, given), effort)
