@@ -52,7 +52,9 @@ def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
     BadInputError
         If none is enough.
     """
-    points = _around(values, mode, cov, _LADDER[dim][1])
+    # With few steps, nodes that are misplaced would look like a density that falls steeply.
+    well_placed = Effort(_LADDER[dim][1].n_nodes, finest(dim).n_steps)
+    points = _around(values, mode, cov, well_placed)
     exact = values(points, finest(dim))
     error = np.inf
     for effort in _LADDER[dim]:

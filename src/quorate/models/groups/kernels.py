@@ -6,6 +6,7 @@ axes (rows, nodes, points, groups).
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -59,8 +60,7 @@ class Rows:
     def sums(self, local: Array) -> Array:
         """Σ w b(η) over rows, (m, n_points, g), at `local` (q, m, n_points, g)."""
         if self.shape == "exponential" and self.varying is None:
-            near = np.exp(np.minimum(self.offsets, _FURTHEST))
-            return np.asarray((self.weights * near).sum(axis=0) * np.exp(local[0]))
+            return np.asarray((self.weights * self._near).sum(axis=0) * np.exp(local[0]))
         odds = self._exponentials(local)
         if self.shape == "exponential":
             return self._weighted(odds)
@@ -100,15 +100,18 @@ class Rows:
 
     def _exponentials(self, local: Array) -> Array:
         """exp η, (size, m, n_points, g), at `local` (q, m, n_points, g)."""
-        offsets = self.offsets[:, None]
         if self.varying is None:
-            near = np.exp(np.minimum(offsets, _FURTHEST))
-            return np.asarray(near * np.exp(np.minimum(local[0], _FURTHEST)))
+            return np.asarray(self._near[:, None] * np.exp(np.minimum(local[0], _FURTHEST)))
         eta = self.varying[:, 0, None, None] * local[0]
         for j in range(1, len(local)):
             eta += self.varying[:, j, None, None] * local[j]
-        eta += offsets
+        eta += self.offsets[:, None]
         return np.asarray(np.exp(eta, out=eta))
+
+    @cached_property
+    def _near(self) -> Array:
+        """exp of the offsets."""
+        return np.asarray(np.exp(np.minimum(self.offsets, _FURTHEST)))
 
 
 def offsets_of(bundle: Bundle, betas: Array) -> Array:
