@@ -121,7 +121,7 @@ def test_the_prior_of_correlations_is_a_density(seed):
     rho_is = 0.3
     for lkj in (1.0, 2.5):
         model = linear(["a"], groups="g", varying=["Intercept", "x"], lkj=lkj)
-        covariance = model.covariance
+        (covariance,) = model.covariances
 
         def density(x, covariance=covariance):
             log_prior, _ = covariance.log_prior_and_gradient(np.array([[0.0, 0.0, x]]))

@@ -127,7 +127,7 @@ def _with_groups(
     require(len(levels) == 1, "Groups within groups are not built yet. Use one level.")
     _require_few(fixed.family, levels)
     require(lkj is None or lkj > 0, f"lkj must be above 0, not {lkj}.")
-    return GroupedRegression(fixed, _covariance(levels[0], sd_prior, lkj or 1.0))
+    return GroupedRegression(fixed, (_covariance(levels[0], sd_prior, lkj or 1.0),))
 
 
 def _levels(groups: Groups, varying: tuple[str, ...], lkj: float | None) -> tuple[Level, ...]:

@@ -17,8 +17,9 @@ from quorate._types import Array, IntArray
 from quorate.models import many_points
 from quorate.models.families import Linear
 from quorate.models.groups.integrals import Prior, parts
+from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.points import Derivatives, Points
-from quorate.models.groups.quadrature import newton_step, spread
+from quorate.models.groups.quadrature import coloured, solved, spread
 
 _GROUPS = 4096  # at a time
 
@@ -70,11 +71,6 @@ class ClosedForm:
             np.array([summed(each * response) for each in z]),
         )
 
-    @property
-    def centres(self) -> Array:
-        """Where moments are taken about, (q, n_groups)."""
-        return np.zeros_like(self.by_response)
-
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
         totals = self._of_rows(points, gradient=False).log_likelihoods
@@ -88,7 +84,7 @@ class ClosedForm:
         totals, by_beta, by_scale = rows.log_likelihoods, rows.coefficients, rows.log_scales
         assert by_beta is not None
         assert by_scale is not None
-        moments = np.zeros_like(points.covs)  # Σ E[z zᵀ]
+        moments = np.zeros_like(points.covs[0])  # Σ E[z zᵀ]
         for given in self._given(points):
             at, mean = given.points, given.mean
             second = given.cov + mean[:, None] * mean
@@ -99,38 +95,39 @@ class ClosedForm:
             misfit -= 2 * np.einsum("ipg,ipg->p", given.pulls, mean)
             by_scale[at] += given.precision * misfit
             moments[at] += np.moveaxis(second.sum(axis=3), -1, 0)
-        slopes = Prior.of(points.covs).slopes(moments, len(self.codes))
-        return totals, Derivatives(by_beta, by_scale, slopes)
+        slopes = Prior.of(points.covs[0]).slopes(moments, len(self.codes))
+        return totals, Derivatives(by_beta, by_scale, (slopes,))
 
-    def moments(self, points: Points) -> Array:
-        """Sums over points of E z, E z² and E z³ of each group, (3, n_groups, q)."""
+    def moments(self, points: Points) -> tuple[Moments]:
+        """Moments of z of all groups, summed over the points, about 0."""
         sums = np.zeros((3, *self.by_response.shape))
         for given in self._given(points):
-            mean, var = given.mean, np.einsum("iipg->ipg", given.cov)
-            for k, moment in enumerate((mean, mean**2 + var, mean**3 + 3 * mean * var)):
-                sums[k, :, given.groups] += moment.sum(axis=1)
-        return np.moveaxis(sums, 1, 2)
+            var = np.einsum("iipg->ipg", given.cov)
+            sums[:, :, given.groups] += normal_moments(given.mean, var).sum(axis=2)
+        return (Moments(self.codes, np.zeros_like(self.by_response.T), np.moveaxis(sums, 1, 2)),)
 
-    def draws(self, points: Points, codes: IntArray, uniforms: Array) -> Array:
-        """A draw of z of some groups for each point, (n, m, q), from uniforms (n, m, q)."""
-        which = np.searchsorted(self.codes, codes)
-        sums = (self.squares, self.by_column, self.by_response)
-        some = ClosedForm(codes, self.rows, *(array[..., which] for array in sums))
-        normals = np.moveaxis(ndtri(uniforms), 2, 0)  # (q, n, m)
+    def draws(
+        self, points: Points, codes: IntArray, uniforms: LevelUniforms
+    ) -> tuple[tuple[IntArray, Array]]:
+        """A draw of z of some groups for each point, with the codes of the groups."""
+        some = self.of_groups(np.searchsorted(self.codes, codes))
+        normals = np.moveaxis(ndtri(uniforms(0, codes)), 2, 0)  # (q, n, m)
         draws = np.empty_like(normals)
         for given in some._given(points):
             at = (slice(None), given.points, given.groups)
-            noise = normals[at]
-            for i, row in enumerate(given.upper):
-                shift = sum(row[j] * noise[j] for j in range(i, len(row)))
-                draws[i, given.points, given.groups] = given.mean[i] + shift
-        return np.moveaxis(draws, 0, 2)
+            draws[at] = given.mean + np.stack(coloured(given.upper, normals[at]))
+        return ((codes, np.moveaxis(draws, 0, 2)),)
+
+    def of_groups(self, which: IntArray | slice) -> "ClosedForm":
+        """Some groups, by their positions."""
+        sums = (self.squares, self.by_column, self.by_response)
+        return ClosedForm(self.codes[which], self.rows, *(array[..., which] for array in sums))
 
     def _of_rows(self, points: Points, *, gradient: bool) -> many_points.Values:
         return many_points.linear(*self.rows, points.betas, points.log_scales, gradient)
 
     def _given(self, points: Points) -> Iterator[_Given]:
-        prior = Prior.of(points.covs)
+        prior = Prior.of(points.covs[0])
         q = len(self.by_response)
         log_root = prior.log_constant + 0.5 * q * np.log(2 * np.pi)
         precision = np.exp(-2 * points.log_scales)
@@ -141,7 +138,7 @@ class ClosedForm:
             pulls = (
                 self.by_response[:, None, groups] - points.betas[at] @ self.by_column[..., groups]
             )
-            mean = np.stack(newton_step(upper, pulls * scale, np.inf))
+            mean = np.stack(solved(upper, pulls * scale))
             gain = 0.5 * scale * np.einsum("ipg,ipg->pg", mean, pulls)
             integrals = gain + log_det + log_root[at, None]
             yield _Given(groups, at, precision[at], pulls, mean, upper, integrals)
@@ -153,3 +150,8 @@ class ClosedForm:
             groups = slice(first, min(first + _GROUPS, n_groups))
             for at in parts(n_points, q * q * (groups.stop - groups.start)):
                 yield groups, at
+
+
+def normal_moments(mean: Array, var: Array) -> Array:
+    """E z, E z² and E z³ of normal variables, stacked along a new first axis."""
+    return np.stack([mean, mean**2 + var, mean**3 + 3 * mean * var])

@@ -71,10 +71,13 @@ class Nodes:
 
 
 def nodes(rows: Rows, prior: Prior, anchors: Array, effort: Effort) -> Nodes:
-    """Place nodes for groups whose anchors are (q, g), and evaluate the joint density there."""
+    """Place nodes for groups, and evaluate the joint density there.
+
+    Anchors are (q, n_points, g), or (q, 1, g) if they are the same for all points.
+    """
     rule = gauss_hermite(effort.n_nodes, len(anchors))
     centre, upper, log_det = placed(rows, prior, anchors, effort.n_steps)
-    local = _at_nodes(centre, upper, rule)
+    local = at_nodes(centre, upper, rule)
     terms = log_joint(rows, prior, local)
     terms += log_det + rule.log_weights[:, None, None]
     return Nodes(local, terms)
@@ -84,7 +87,8 @@ def placed(
     rows: Rows, prior: Prior, anchors: Array, n_steps: int
 ) -> tuple[Array, list[list[Array]], Array]:
     """Centres (q, n_points, g) after some Newton steps, and U with log det U (n_points, g)."""
-    centre = np.repeat(anchors[:, None], len(prior.log_constant), axis=1)
+    q, _, n_groups = anchors.shape
+    centre = np.broadcast_to(anchors, (q, len(prior.log_constant), n_groups))
     for _ in range(n_steps):
         slopes, curvatures = _derivatives(rows, prior, centre)
         upper, log_det = spread(curvatures)
@@ -95,7 +99,15 @@ def placed(
 def log_joint(rows: Rows, prior: Prior, local: Array) -> Array:
     """log p(z|φ) p(rows|z, φ) at `local` (q, m, n_points, g), without terms linear in Xβ."""
     values = prior.log_constant[:, None] - rows.sums(local)
-    for i, by_parameter in enumerate(rows.response_by_parameter()):
+    return add_quadratic(values, prior, rows.response_by_parameter(), local)
+
+
+def add_quadratic(values: Array, prior: Prior, response: Array, local: Array) -> Array:
+    """Add Zᵀy z - zᵀΣ⁻¹z/2 to `values` in place, at `local` (q, m, n_points, g).
+
+    `response` is Zᵀy (q, g).
+    """
+    for i, by_parameter in enumerate(response):
         pull = by_parameter - (0.5 * prior.precision[i, i][:, None]) * local[i]
         for j in range(i):
             pull -= prior.precision[i, j][:, None] * local[j]
@@ -106,26 +118,39 @@ def log_joint(rows: Rows, prior: Prior, local: Array) -> Array:
 
 def _derivatives(rows: Rows, prior: Prior, centre: Array) -> tuple[list[Array], list[list[Array]]]:
     """Gradient and curvature of the joint log density in z, at `centre` (q, n_points, g)."""
-    row_slopes, row_curvatures = rows.slopes_and_curvatures(centre)
-    precision, q = prior.precision[..., None], len(centre)
-    slopes, curvatures = [], []
-    for i in range(q):
-        pull = sum(precision[i, j] * centre[j] for j in range(q))
-        slopes.append(_over_rows(row_slopes, rows, i) - pull)
-        bends = [_over_rows(row_curvatures, rows, i, j) + precision[i, j] for j in range(i + 1)]
-        curvatures.append(bends)
+    slopes, curvatures = over_rows(rows.slopes_and_curvatures(centre), rows.varying, len(centre))
+    precision = prior.precision[..., None]
+    for i, row in enumerate(curvatures):
+        slopes[i] = slopes[i] - sum(precision[i, j] * centre[j] for j in range(len(centre)))
+        for j in range(i + 1):
+            row[j] = row[j] + precision[i, j]
     return slopes, curvatures
 
 
-def _over_rows(values: Array, rows: Rows, *parameters: int) -> Array:
+def over_rows(
+    derivatives: tuple[Array, Array], varying: Array | None, q: int
+) -> tuple[list[Array], list[list[Array]]]:
+    """Gradient and curvature in the parameters of groups, from those of each row in η.
+
+    Derivatives are (size, n_points, g), and `varying` (size, q, g) is None for a single column of
+    ones. Results are (n_points, g); of the curvature only the lower triangle.
+    """
+    slopes, curvatures = derivatives
+    return (
+        [_summed(slopes, varying, i) for i in range(q)],
+        [[_summed(curvatures, varying, i, j) for j in range(i + 1)] for i in range(q)],
+    )
+
+
+def _summed(values: Array, varying: Array | None, *parameters: int) -> Array:
     """Sums of values (size, n_points, g) over rows, each times its columns of Z: (n_points, g)."""
-    if rows.varying is None:
+    if varying is None:
         return np.asarray(values.sum(axis=0))
-    weights = np.prod([rows.varying[:, j] for j in parameters], axis=0)
+    weights = np.prod([varying[:, j] for j in parameters], axis=0)
     return np.asarray(np.einsum("spg,sg->pg", values, weights))
 
 
-def _at_nodes(centre: Array, upper: list[list[Array]], rule: Rule) -> Array:
+def at_nodes(centre: Array, upper: list[list[Array]], rule: Rule) -> Array:
     """z at the nodes, (q, m, n_points, g)."""
     q = len(centre)
     local = np.repeat(centre[:, None], len(rule.nodes), axis=1)

@@ -5,12 +5,15 @@ log(1 + exp) or exp; w and the shift s depend on the row and on the scale parame
 axes (rows, nodes, points, groups).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from quorate._types import Array
+from quorate.models.families import Family, Logistic, NegativeBinomial, Poisson
+from quorate.models.groups.points import Points
 from quorate.models.groups.rows import Bundle
 
 Shape = Literal["softplus", "exponential"]
@@ -107,8 +110,59 @@ class Rows:
         return np.asarray(np.exp(eta, out=eta))
 
 
-def offsets_of(bundle: Bundle, betas: Array) -> Array:
+def rows_of(family: Family, bundle: Bundle, points: Points, is_intercept: bool) -> Rows:
+    """The rows of a bundle at some points. `is_intercept`: whether Z is a single column of ones."""
+    return _FAMILIES[type(family)](bundle, points, None if is_intercept else bundle.varying)
+
+
+def _logistic(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
+    offsets = _offsets(bundle, points.betas)
+    return Rows(
+        "softplus",
+        offsets,
+        _for_each(offsets, bundle.counts),
+        bundle.response,
+        varying,
+        count_once=bool((bundle.counts <= 1).all()),
+    )
+
+
+def _poisson(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
+    offsets = _offsets(bundle, points.betas)
+    return Rows(
+        "exponential",
+        offsets,
+        _for_each(offsets, bundle.counts),
+        bundle.response,
+        varying,
+    )
+
+
+def _negative_binomial(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
+    phi = np.exp(points.log_scales)[:, None]
+    return Rows(
+        "softplus",
+        _offsets(bundle, points.betas) - points.log_scales[:, None],
+        bundle.response[:, None] + bundle.counts[:, None] * phi,
+        bundle.response,
+        varying,
+    )
+
+
+def _offsets(bundle: Bundle, betas: Array) -> Array:
     """Xβ of every row, (size, n_points, g); -inf in rows that count nothing."""
     offsets = betas @ bundle.columns
     np.copyto(offsets, -np.inf, where=(bundle.counts == 0)[:, None])
     return np.asarray(offsets)
+
+
+def _for_each(offsets: Array, counts: Array) -> Array:
+    """The counts of rows, repeated for each point."""
+    return np.repeat(counts[:, None], offsets.shape[1], axis=1)
+
+
+_FAMILIES: Mapping[type, Callable[[Bundle, Points, Array | None], Rows]] = {
+    Logistic: _logistic,
+    Poisson: _poisson,
+    NegativeBinomial: _negative_binomial,
+}

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from quorate._types import Array
 
 
@@ -10,11 +12,20 @@ class Points(NamedTuple):
 
     betas: Array  # (n, p)
     log_scales: Array  # (n,), 0 if the family has no scale
-    covs: Array  # (n, q, q), Σ
+    covs: tuple[Array, ...]  # Σ of each level, outer level first, (n, q, q)
 
     def part(self, which: slice) -> "Points":
         """Some of them."""
-        return Points(self.betas[which], self.log_scales[which], self.covs[which])
+        covs = tuple(cov[which] for cov in self.covs)
+        return Points(self.betas[which], self.log_scales[which], covs)
+
+    def of_inner(self, n_times: int) -> "Points":
+        """All of them so many times over, with the covariances of the inner level only."""
+        return Points(
+            np.tile(self.betas, (n_times, 1)),
+            np.tile(self.log_scales, n_times),
+            (np.tile(self.covs[-1], (n_times, 1, 1)),),
+        )
 
 
 class Derivatives(NamedTuple):
@@ -22,4 +33,4 @@ class Derivatives(NamedTuple):
 
     betas: Array
     log_scales: Array
-    covs: Array
+    covs: tuple[Array, ...]

@@ -1,18 +1,14 @@
 """What is found out about a shard once: where nodes are placed, and how many are needed."""
 
-from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
-from quorate._types import Array, IntArray
-from quorate.models.families import Family
+from quorate._types import Array
 from quorate.models.groups.accuracy import Effort, sufficient
-from quorate.models.groups.by_nodes import ByNodes
 from quorate.models.groups.points import Derivatives, Points
-from quorate.models.groups.rows import arranged
 
-_ROUGH = Effort(5, 4)  # from anchors at 0
+ROUGH = Effort(5, 4)  # from anchors at 0
 _MOST_STEPS = 40  # of the search for a rough mode
 _ANCHOR_STEPS = 12
 _STEP = 1e-4  # of central differences of the gradient
@@ -21,10 +17,6 @@ _WIDEST = 3.0  # standard deviation of a coordinate of which the shard knows lit
 
 class GroupedPosterior(Protocol):
     """What the preparation needs of a model."""
-
-    @property
-    def family(self) -> Family:
-        """The family of the regression."""
 
     def initial(self) -> Array:
         """Where the search starts."""
@@ -39,31 +31,48 @@ class GroupedPosterior(Protocol):
         """Gradients of the log-likelihood, from derivatives in those parts."""
 
 
-def prepared(
-    model: GroupedPosterior, columns: Array, varying: Array, response: Array, group: IntArray
-) -> ByNodes:
-    """Arrange X, Z, y by group, find a rough mode, anchors there, and the effort that is needed."""
-    constant, above = model.family.constants(response)
-    rows = arranged(columns, varying, response, group)
-    anchors = np.zeros((varying.shape[1], rows.n_groups))
-    rough = ByNodes(model.family, rows, constant, above, anchors, _ROUGH)
+class Adaptable(Protocol):
+    """A shard whose integrals are computed by nodes."""
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of an integral, over all levels."""
+
+    def log_likelihoods(self, points: Points) -> Array:
+        """Integrated log-likelihood of each point, (n,)."""
+
+    def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
+        """Integrated log-likelihood of each point, and its derivatives."""
+
+    def with_effort(self, effort: Effort) -> Self:
+        """The same shard, with another effort."""
+
+    def anchored_at(self, point: Points, n_steps: int) -> Self:
+        """The same shard, with anchors at the modes of groups at one point."""
+
+
+S = TypeVar("S", bound=Adaptable)
+
+
+def prepared(model: GroupedPosterior, rough: S) -> S:
+    """Find a rough mode, anchors there, and the effort that is needed.
+
+    `rough` has its anchors at 0, and the effort `ROUGH`.
+    """
     with np.errstate(all="ignore"):
         mode = _rough_mode(model, rough)
-        anchored = replace(
-            rough, anchors=rough.centres_at(model.taken_apart(mode[None]), _ANCHOR_STEPS)
-        )
+        anchored = rough.anchored_at(model.taken_apart(mode[None]), _ANCHOR_STEPS)
         cov = _rough_cov(model, anchored, mode)
 
         def values(points: Array, effort: Effort) -> Array:
-            likelihoods = replace(anchored, effort=effort).log_likelihoods(
-                model.taken_apart(points)
-            )
+            shard = anchored.with_effort(effort)
+            likelihoods = shard.log_likelihoods(model.taken_apart(points))
             return likelihoods + model.log_prior_and_gradient_many(points)[0]
 
-        return replace(anchored, effort=sufficient(values, mode, cov, varying.shape[1]))
+        return anchored.with_effort(sufficient(values, mode, cov, anchored.dim))
 
 
-def _rough_mode(model: GroupedPosterior, rough: ByNodes) -> Array:
+def _rough_mode(model: GroupedPosterior, rough: Adaptable) -> Array:
     """About the mode of the whole prior times the likelihood of the shard."""
     from scipy.optimize import minimize  # slow to import
 
@@ -78,7 +87,7 @@ def _rough_mode(model: GroupedPosterior, rough: ByNodes) -> Array:
     return np.asarray(found.x)
 
 
-def _rough_cov(model: GroupedPosterior, anchored: ByNodes, mode: Array) -> Array:
+def _rough_cov(model: GroupedPosterior, anchored: Adaptable, mode: Array) -> Array:
     """Covariance from the curvature at the mode. Flat directions are given a moderate width."""
     dim = len(mode)
     steps = _STEP * np.eye(dim)
@@ -89,7 +98,7 @@ def _rough_cov(model: GroupedPosterior, anchored: ByNodes, mode: Array) -> Array
     return np.asarray(axes / np.maximum(bends, _WIDEST**-2) @ axes.T)
 
 
-def _density(model: GroupedPosterior, shard: ByNodes, points: Array) -> tuple[Array, Array]:
+def _density(model: GroupedPosterior, shard: Adaptable, points: Array) -> tuple[Array, Array]:
     prior, of_prior = model.log_prior_and_gradient_many(points)
     values, slopes = shard.log_likelihoods_and_gradients(model.taken_apart(points))
     return prior + values, of_prior + model.gradients(points, slopes)

@@ -102,8 +102,23 @@ def newton_step(
 
     `upper` is U of `spread`, and `slope[i]` are the entries of g.
     """
-    dim = len(slope)
-    white = [sum(upper[i][j] * slope[i] for i in range(j + 1)) for j in range(dim)]
+    white = whitened(upper, slope)
     length = xp.sqrt(sum(part**2 for part in white))
     shorter = xp.minimum(1.0, longest / xp.maximum(length, 1e-300))
-    return [shorter * sum(upper[i][j] * white[j] for j in range(i, dim)) for i in range(dim)]
+    return [shorter * part for part in coloured(upper, white)]
+
+
+def solved(upper: list[list[Any]], slope: Any) -> list[Any]:
+    """H⁻¹ g."""
+    return coloured(upper, whitened(upper, slope))
+
+
+def whitened(upper: list[list[Any]], slope: Any) -> list[Any]:
+    """Uᵀ g."""
+    return [sum(upper[i][j] * slope[i] for i in range(j + 1)) for j in range(len(slope))]
+
+
+def coloured(upper: list[list[Any]], white: Any) -> list[Any]:
+    """U t: distributed as N(0, H⁻¹) if t is standard normal."""
+    dim = len(white)
+    return [sum(upper[i][j] * white[j] for j in range(i, dim)) for i in range(dim)]
