@@ -8,7 +8,6 @@ and of Newton steps is chosen around that mode.
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import minimize
 
 from quorate._types import Array
 from quorate.models.groups.accuracy import Effort, finest, sufficient
@@ -82,6 +81,7 @@ def _at_modes(posterior: Posterior, x: Array, given: Arguments, n_steps: int) ->
 
 def _climbed(posterior: Posterior, x: Array, given: Arguments) -> Array:
     """A mode in x, with anchors held fixed."""
+    from scipy.optimize import minimize  # slow to import
 
     def loss(x: Array) -> tuple[float, Array]:
         value, gradient = posterior.value_and_gradient(x, given)
