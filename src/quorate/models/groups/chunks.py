@@ -120,7 +120,7 @@ def chunks(
             yield Chunk(
                 bundle,
                 some if shifts is None else _shifted(some, bundle, shifts[:, at][..., which]),
-                Prior(prior.precision[..., at], prior.log_constant[at]),
+                prior.part(at),
                 (anchors if anchors.shape[1] == 1 else anchors[:, at])[..., which],
                 at,
             )

@@ -19,7 +19,7 @@ from quorate.models.families import Linear
 from quorate.models.groups.integrals import Prior, parts
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.points import Derivatives, Points
-from quorate.models.groups.quadrature import coloured, solved, spread
+from quorate.models.groups.quadrature import coloured, covariance_of, solved, spread
 
 _GROUPS = 4096  # at a time
 
@@ -38,10 +38,7 @@ class _Given(NamedTuple):
     @property
     def cov(self) -> Array:
         """Covariance (q, q, n_points, g)."""
-        q = len(self.mean)
-        zero = np.zeros_like(self.mean[0])
-        upper = np.array([[self.upper[i][j] + zero for j in range(q)] for i in range(q)])
-        return np.asarray(np.einsum("ikpg,jkpg->ijpg", upper, upper))
+        return covariance_of(self.upper)
 
 
 @dataclass(frozen=True)
@@ -73,14 +70,14 @@ class ClosedForm:
 
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
-        totals = self._of_rows(points, gradient=False).log_likelihoods
+        totals = self.of_rows(points, gradient=False).log_likelihoods
         for given in self._given(points):
             totals[given.points] += given.log_integrals.sum(axis=1)
         return totals
 
     def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
         """Integrated log-likelihood of each point, and its derivatives."""
-        rows = self._of_rows(points, gradient=True)
+        rows = self.of_rows(points, gradient=True)
         totals, by_beta, by_scale = rows.log_likelihoods, rows.coefficients, rows.log_scales
         assert by_beta is not None
         assert by_scale is not None
@@ -89,11 +86,10 @@ class ClosedForm:
             at, mean = given.points, given.mean
             second = given.cov + mean[:, None] * mean
             totals[at] += given.log_integrals.sum(axis=1)
-            pull = np.einsum("ipg,icg->pc", mean, self.by_column[..., given.groups])
-            by_beta[at] -= given.precision[:, None] * pull
-            misfit = np.einsum("ijg,ijpg->p", self.squares[..., given.groups], second)
-            misfit -= 2 * np.einsum("ipg,ipg->p", given.pulls, mean)
-            by_scale[at] += given.precision * misfit
+            some = self.of_groups(given.groups)
+            pulls, misfits = some.expectations(given.pulls, mean, second)
+            by_beta[at] -= given.precision[:, None] * pulls
+            by_scale[at] += given.precision * misfits
             moments[at] += np.moveaxis(second.sum(axis=3), -1, 0)
         slopes = Prior.of(points.covs[0]).slopes(moments, len(self.codes))
         return totals, Derivatives(by_beta, by_scale, (slopes,))
@@ -123,7 +119,21 @@ class ClosedForm:
         sums = (self.squares, self.by_column, self.by_response)
         return ClosedForm(self.codes[which], self.rows, *(array[..., which] for array in sums))
 
-    def _of_rows(self, points: Points, *, gradient: bool) -> many_points.Values:
+    def expectations(self, pulls: Array, mean: Array, second: Array) -> tuple[Array, Array]:
+        """E XᵀZz (n_points, p) and E |r - Zz|² - |r|² (n_points,), summed over groups.
+
+        `pulls` are Zᵀr, `mean` is E z, both (q, n_points, g), and `second` is E zzᵀ.
+        """
+        misfits = np.einsum("ijg,ijpg->p", self.squares, second)
+        misfits -= 2 * np.einsum("ipg,ipg->p", pulls, mean)
+        return np.einsum("ipg,icg->pc", mean, self.by_column), misfits
+
+    def pulls(self, betas: Array) -> Array:
+        """Zᵀr of each group at each point, (q, n_points, n_groups)."""
+        return np.asarray(self.by_response[:, None] - betas @ self.by_column)
+
+    def of_rows(self, points: Points, *, gradient: bool) -> many_points.Values:
+        """The log-likelihood of the rows if all parameters of groups were 0."""
         return many_points.linear(*self.rows, points.betas, points.log_scales, gradient)
 
     def _given(self, points: Points) -> Iterator[_Given]:
@@ -133,11 +143,10 @@ class ClosedForm:
         precision = np.exp(-2 * points.log_scales)
         for groups, at in self._parts(len(points.betas)):
             scale = precision[at, None]
-            curvature = self.squares[:, :, None, groups] * scale
+            some = self.of_groups(groups)
+            curvature = some.squares[:, :, None] * scale
             upper, log_det = spread(curvature + prior.precision[:, :, at, None])
-            pulls = (
-                self.by_response[:, None, groups] - points.betas[at] @ self.by_column[..., groups]
-            )
+            pulls = some.pulls(points.betas[at])
             mean = np.stack(solved(upper, pulls * scale))
             gain = 0.5 * scale * np.einsum("ipg,ipg->pg", mean, pulls)
             integrals = gain + log_det + log_root[at, None]

@@ -17,7 +17,7 @@ from quorate.models.groups.kernels import Rows
 from quorate.models.groups.quadrature import Rule, gauss_hermite, newton_step, spread
 
 _ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
-_LONGEST_STEP = 4.0  # standard deviations
+LONGEST_STEP = 4.0  # standard deviations
 
 
 class Prior(NamedTuple):
@@ -35,6 +35,10 @@ class Prior(NamedTuple):
         whole = np.array([[upper[i][j] + zero for j in range(q)] for i in range(q)])
         precision = np.einsum("ikp,jkp->ijp", whole, whole)
         return cls(precision, log_det - 0.5 * q * np.log(2 * np.pi))
+
+    def part(self, points: slice) -> "Prior":
+        """The priors at some of the points."""
+        return Prior(self.precision[..., points], self.log_constant[points])
 
     def slopes(self, moments: Array, n_groups: int) -> Array:
         """Derivatives in Σ of Σ_g E log p(z_g|Σ), where `moments` are Σ_g E[z zᵀ].
@@ -92,7 +96,7 @@ def placed(
     for _ in range(n_steps):
         slopes, curvatures = _derivatives(rows, prior, centre)
         upper, log_det = spread(curvatures)
-        centre = centre + np.stack(newton_step(upper, slopes, _LONGEST_STEP))
+        centre = centre + np.stack(newton_step(upper, slopes, LONGEST_STEP))
     return centre, upper, log_det
 
 

@@ -122,3 +122,11 @@ def coloured(upper: list[list[Any]], white: Any) -> list[Any]:
     """U t: distributed as N(0, H⁻¹) if t is standard normal."""
     dim = len(white)
     return [sum(upper[i][j] * white[j] for j in range(i, dim)) for i in range(dim)]
+
+
+def covariance_of(upper: list[list[Any]]) -> Array:
+    """U Uᵀ = H⁻¹, (q, q, ...)."""
+    dim = len(upper)
+    zero = np.zeros_like(upper[0][0])
+    whole = np.array([[upper[i][j] + zero for j in range(dim)] for i in range(dim)])
+    return np.asarray(np.einsum("ik...,jk...->ij...", whole, whole))

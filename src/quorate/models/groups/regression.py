@@ -24,6 +24,8 @@ from quorate.models.groups.gaussian import ClosedForm
 from quorate.models.groups.level_arrays import codes_of_level, group_columns, varying_of_level
 from quorate.models.groups.levels import Level, LevelUniforms, Moments, Uniforms
 from quorate.models.groups.local import numbers_needed
+from quorate.models.groups.nested import NestedByNodes
+from quorate.models.groups.nested_gaussian import NestedClosedForm
 from quorate.models.groups.points import Derivatives, Points
 from quorate.models.groups.preparation import ROUGH, prepared
 from quorate.models.memo import PerShard
@@ -209,7 +211,17 @@ class GroupedRegression:
         n_rows, levels = len(response), self.levels
         groups = [codes_of_level(shard, n_rows, levels, i) for i in range(len(levels))]
         varying = [varying_of_level(shard, n_rows, level, i) for i, level in enumerate(levels)]
+        if len(levels) == 2:
+            return self._nested(columns, varying, response, groups)
         if self._is_linear:
             return ClosedForm.of(columns, varying[0], response, groups[0])
         rough = ByNodes.of(self.family, columns, varying[0], response, groups[0], ROUGH)
+        return prepared(self, rough)
+
+    def _nested(
+        self, columns: Array, varying: list[Array], response: Array, groups: list[IntArray]
+    ) -> Integrated:
+        if self._is_linear:
+            return NestedClosedForm.of(columns, varying, response, groups)
+        rough = NestedByNodes.of(self.family, columns, varying, response, groups, ROUGH)
         return prepared(self, rough)
