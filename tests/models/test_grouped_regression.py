@@ -217,6 +217,25 @@ def test_a_point_far_out_spoils_no_other(seed):
         assert not (values[1:3] > values[0]).any()
 
 
+@pytest.mark.parametrize(("family", "q"), BOTH)
+def test_groups_that_do_not_differ_have_no_effect(family, q, seed):
+    """However far the anchors are from 0, where all coefficients of groups then are."""
+    simulated = case(family, q, np.random.default_rng([seed, q]))
+    model, x = simulated.model, simulated.truth.copy()
+    x[model.fixed.dim : model.fixed.dim + q] = -12.0
+    expected = model.fixed.log_likelihood(x[: model.fixed.dim], simulated.shard)
+    assert abs(model.log_likelihood(x, simulated.shard) - expected) < 1e-3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_points_far_out_are_not_better_than_the_truth(family, seed):
+    simulated = case(family, 1, np.random.default_rng(seed))
+    truth = simulated.truth
+    far = np.vstack([truth, *(truth + shift * np.eye(len(truth)) for shift in (60, 300, 900))])
+    values = simulated.model.log_likelihood_many(far, simulated.shard)
+    assert not (values[1:] > values[0] + 20).any()
+
+
 def test_names_follow_brms():
     model = linear(["Intercept", "x"], groups="county", varying=["Intercept", "x"])
     named = model.constrain(np.zeros((3, model.dim)))

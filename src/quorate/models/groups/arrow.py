@@ -15,18 +15,20 @@ import numpy as np
 from quorate._types import Array
 from quorate.models.groups.integrals import Prior
 from quorate.models.groups.nesting import Nesting
-from quorate.models.groups.quadrature import newton_step, solved, spread
+from quorate.models.groups.quadrature import length, newton_step, solved, spread
 
 
 class Side(NamedTuple):
-    """One level: slopes g (q, n_points, groups), and U with U Uᵀ = H⁻¹, with log det U.
+    """One level. The inner groups are integrated out of that of the outer ones."""
 
-    Those of the outer level are what the inner one leaves when it is integrated out.
-    """
+    slopes: list[Array]  # g, (n_points, groups) each
+    distance: Array  # of the centre from 0, in standard deviations, (n_points, groups)
+    upper: list[list[Array]]  # U with U Uᵀ = H⁻¹
+    log_det: Array  # log det U
 
-    slopes: list[Array]
-    upper: list[list[Array]]
-    log_det: Array
+    def step(self, longest: float) -> Array:
+        """A Newton step, at most so many standard deviations long, or as far as it is to 0."""
+        return np.stack(newton_step(self.upper, self.slopes, np.maximum(longest, self.distance)))
 
 
 class Arrow(NamedTuple):
@@ -43,10 +45,9 @@ class Arrow(NamedTuple):
         return np.asarray(-moved)
 
     def step(self, longest: float) -> tuple[Array, Array]:
-        """A Newton step in u and in v; each is at most so many standard deviations long."""
-        outer = np.stack(newton_step(self.outer.upper, self.outer.slopes, longest))
-        inner = np.stack(newton_step(self.inner.upper, self.inner.slopes, longest))
-        return outer, inner + self.tilted(outer)
+        """A Newton step in u and in v. For `longest` see `Side.step`."""
+        outer = self.outer.step(longest)
+        return outer, self.inner.step(longest) + self.tilted(outer)
 
 
 def arrow(
@@ -94,4 +95,4 @@ def _side(slopes: list[Array], curvatures: Any, precision: Array, centre: Array)
     q = len(precision)
     pulled = [slopes[i] - sum(precision[i, j] * centre[j] for j in range(q)) for i in range(q)]
     bent = [[curvatures[i][j] + precision[i, j] for j in range(i + 1)] for i in range(q)]
-    return Side(pulled, *spread(bent))
+    return Side(pulled, length(bent, centre), *spread(bent))

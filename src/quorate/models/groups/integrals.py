@@ -14,10 +14,10 @@ import numpy as np
 from quorate._types import Array
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.kernels import Rows
-from quorate.models.groups.quadrature import Rule, gauss_hermite, newton_step, spread
+from quorate.models.groups.quadrature import Rule, gauss_hermite, length, newton_step, spread
 
 _ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
-LONGEST_STEP = 4.0  # standard deviations
+LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far
 
 
 class Prior(NamedTuple):
@@ -96,7 +96,8 @@ def placed(
     for _ in range(n_steps):
         slopes, curvatures = _derivatives(rows, prior, centre)
         upper, log_det = spread(curvatures)
-        centre = centre + np.stack(newton_step(upper, slopes, LONGEST_STEP))
+        longest = np.maximum(LONGEST_STEP, length(curvatures, centre))
+        centre = centre + np.stack(newton_step(upper, slopes, longest))
     return centre, upper, log_det
 
 

@@ -60,6 +60,8 @@ class Rows:
         if self.shape == "exponential" and self.varying is None:
             near = np.exp(np.minimum(self.offsets, _FURTHEST))
             return np.asarray((self.weights * near).sum(axis=0) * np.exp(local[0]))
+        if self.shape == "softplus" and self.varying is None and not self._is_moderate(local):
+            return self._weighted(np.logaddexp(0.0, self.offsets[:, None] + local[0]))
         odds = self._exponentials(local)
         if self.shape == "exponential":
             return self._weighted(odds)
@@ -67,6 +69,10 @@ class Rows:
             odds += 1
             return np.asarray(np.log(np.multiply.reduce(odds, axis=0)))
         return self._weighted(np.log1p(odds, out=odds))
+
+    def _is_moderate(self, local: Array) -> bool:
+        """Whether products of exponentials of offsets and of `local` are finite."""
+        return bool(self.offsets.max() <= _FURTHEST and np.abs(local).max() <= _FURTHEST)
 
     def _weighted(self, terms: Array) -> Array:
         return np.asarray(np.einsum("smpg,spg->mpg", terms, self.weights))

@@ -96,7 +96,7 @@ def _cholesky(matrix: Any, xp: Namespace) -> list[list[Any]]:
 
 
 def newton_step(
-    upper: list[list[Any]], slope: Any, longest: float, xp: Namespace = np
+    upper: list[list[Any]], slope: Any, longest: float | AnyArray, xp: Namespace = np
 ) -> list[Any]:
     """H⁻¹ g, shortened so that it is at most `longest` standard deviations of N(0, H⁻¹).
 
@@ -106,6 +106,18 @@ def newton_step(
     length = xp.sqrt(sum(part**2 for part in white))
     shorter = xp.minimum(1.0, longest / xp.maximum(length, 1e-300))
     return [shorter * part for part in coloured(upper, white)]
+
+
+def length(curvature: Any, vector: Any) -> AnyArray:
+    """Length of a vector z in standard deviations of N(0, H⁻¹): the root of zᵀHz.
+
+    `curvature[i][j]` and `vector[i]` are arrays. Only i >= j is read.
+    """
+    square = 0.0
+    for i, row in enumerate(vector):
+        across = sum((curvature[i][j] * vector[j] for j in range(i)), 0.0)
+        square = square + row * (curvature[i][i] * row + 2 * across)
+    return np.sqrt(square)
 
 
 def solved(upper: list[list[Any]], slope: Any) -> list[Any]:
