@@ -60,8 +60,8 @@ def logistic(
     priors
         Priors of particular coefficients, by name.
     groups
-        The column that defines groups, each of which has coefficients u ~ N(0, Σ) of its own; or
-        the levels of a formula, `design(...).levels`. Rows are cut by this column.
+        The column that defines groups, each of which has coefficients u ~ N(0, Σ) of its own; or a
+        `Level`, or two that nest, the outer one first. Rows are cut by the outer column.
     varying
         The coefficients that each group has: names for the columns of `Z`. By default each group
         has an intercept, and `Z` may be left out.
