@@ -37,7 +37,7 @@ SLOW = (
 )
 # Fixtures of a module that take a second or more. All tests that use one go to the same core,
 # before any other test: groups come first in `--dist loadgroup`.
-SHARED = {"checked", "client", "crowded", "few", "undisturbed"}
+SHARED = {"checked", "client", "crowded", "few", "fitted", "undisturbed"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

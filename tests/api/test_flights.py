@@ -33,7 +33,7 @@ def flights():
     example = module_from_spec(spec)
     spec.loader.exec_module(example)
     table = example.flights()
-    encoding = design(example.FORMULA, table)
+    encoding = design(example.COEFFICIENTS, table)
     return logistic(encoding.names), encoding.arrays(table)
 
 

@@ -22,7 +22,7 @@ FINE = Effort(15, 6)
 def fine(model, shard):
     """The prepared shard, with so many nodes that where they lie does not matter."""
     kept = model._kept(shard)
-    return kept.with_effort(FINE) if hasattr(kept, "effort") else kept
+    return kept.adapted(FINE) if hasattr(kept, "effort") else kept
 
 
 def values(model, shard, points):
@@ -127,7 +127,7 @@ def test_blocks_of_outer_groups_change_nothing(seed, monkeypatch):
     whole = fine(model, shard)
     monkeypatch.setattr(nested, "_ROWS", 40)
     monkeypatch.setattr(nested, "_ENTRIES", 4000)
-    cut = model._prepare(shard).with_effort(FINE)
+    cut = model._prepare(shard).adapted(FINE)
     assert len(whole.blocks) == 1
     assert len(cut.blocks) > 2
     points = model.taken_apart(case.truth + 0.1 * rng.normal(size=(5, model.dim)))

@@ -140,6 +140,14 @@ def test_a_lost_worker_costs_nothing_and_two_cost_the_shard(rng):
     assert schedule.receive(workers.answer(to_do[2])) == 1
 
 
+@pytest.mark.parametrize(("n_workers", "n_shards", "copies"), [(1, 5, 2), (3, 7, 2), (9, 4, 6)])
+def test_every_shard_has_holders_and_every_worker_a_shard(n_workers, n_shards, copies):
+    allocation = allocation_for(n_workers, range(10, 10 + n_shards), copies)
+    assert all(allocation.held)
+    for shard in range(10, 10 + n_shards):
+        assert len(set(allocation.holders_of(shard))) == min(copies, n_workers)
+
+
 def test_what_is_late_is_asked_of_another_holder(rng):
     model, points = OneWay(), points_of(rng, BLOCK)
     workers, asked = Workers(model, rows(rng)), question(model, points)

@@ -15,6 +15,7 @@ import pytest
 import quorate
 from helpers.one_way import Nested, OneWay, planes, rows, table
 from helpers.processes import MeanModel, ended, templates_of, workers_of
+from quorate.data.write import ShardSet
 from quorate.errors import BadInputError, FewGroupsWarning, WorkerFailedError
 from quorate.results.local import spaced
 from quorate.results.saved_local import FILE
@@ -78,7 +79,7 @@ def test_summaries_are_those_of_all_rows_in_one_shard(result, expected):
     mean, sd, skewness = expected
     for column, z in (("3%", -1.8807936), ("97%", 1.8807936)):
         quantiles = mean + sd * (z + (z**2 - 1) / 6 * skewness)
-        np.testing.assert_allclose(summary[column], quantiles, rtol=1e-6)
+        np.testing.assert_allclose(summary[column], quantiles, atol=1e-6)
     assert summary.loc[("N003", "Intercept"), "mean"] == pytest.approx(mean[3])
 
 
@@ -107,6 +108,15 @@ def test_any_number_of_workers_gives_the_same_bits(options, result):
     np.testing.assert_array_equal(again, first)
 
 
+def test_nobody_is_started_without_work(result):
+    """One group is in one shard, which two workers hold; its 512 draws are four pieces."""
+    seen = set()
+    result.local.draws(["N001"], progress=lambda *_: seen.update(workers_of(os.getpid())))
+    assert 1 <= len(seen) <= 2
+    with pytest.raises(BadInputError, match="workers must be at least 1, not 0"):
+        result.local.draws(["N001"], workers=0)
+
+
 def test_fewer_processes_than_workers(result, expected):
     assert_as_expected(result.local.summary(engine=quorate.Processes(2)), expected)
 
@@ -122,7 +132,18 @@ def test_a_run_is_opened_again_after_a_resume(result, data, tmp_path):
     assert not np.array_equal(later, first)
     np.testing.assert_array_equal(opened(run).summary(), later)
     points = more.unconstrained[spaced(more.n_draws, 200)]
-    np.testing.assert_allclose(later["mean"], OneWay().local(points, data)[1].mean(axis=0))
+    means = OneWay().local(points, data)[1].mean(axis=0)
+    np.testing.assert_allclose(later["mean"], means, atol=1e-10)
+
+
+def test_groups_of_excluded_shards_are_left_out(result):
+    work = LocalRun(Path(result.run_dir), result.model, excluded=(1,))
+    out = np.unique(ShardSet.open(Path(result.run_dir) / "shards").shard(1)["group"])
+    local = replace(result, local_work=work).local
+    left = set(local.summary().index.get_level_values("plane"))
+    assert left == set(planes(range(30))) - set(planes(out))
+    with pytest.raises(BadInputError, match=f"codes {out[0]} .* Ask for other groups"):
+        local.draws(planes(out[:1]))
 
 
 def test_a_merge_has_local_parameters_too(data, tmp_path):
@@ -130,7 +151,7 @@ def test_a_merge_has_local_parameters_too(data, tmp_path):
         result = sample(table(data), tmp_path / "run", method="merge", draws=300, workers=2)
     points = result.unconstrained[spaced(300, 200)]
     means = OneWay().local(points, data)[1].mean(axis=0)
-    np.testing.assert_allclose(result.local.summary()["mean"], means, rtol=1e-8)
+    np.testing.assert_allclose(result.local.summary()["mean"], means, rtol=1e-8, atol=1e-10)
     np.testing.assert_array_equal(opened(tmp_path / "run").points, result.unconstrained)
     assert result.local.draws(["N001"], 40).sizes["chain"] == 1
 
@@ -255,6 +276,18 @@ def test_a_worker_killed_on_the_way_changes_nothing(result, expected):
     again = result.local.draws(names, progress=attack)
     assert attack.done
     np.testing.assert_array_equal(again["r_plane"], draws["r_plane"])
+
+
+def test_after_an_interrupt_it_can_be_called_again(result, expected):
+    def interrupt(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        result.local.summary(progress=interrupt)
+    assert not workers_of(os.getpid())
+    assert not (Path(result.run_dir) / FILE).exists()
+    assert_as_expected(result.local.summary(), expected)
 
 
 class Raising(OneWay):

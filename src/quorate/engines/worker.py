@@ -135,7 +135,7 @@ class Chains:
         self.at_work_on = shard
         target = self._target(shard)
         with self._pulse.doing("survey"):
-            return _surveyed(target)
+            return surveyed(target)
 
     def local(self, shard: int, task: Local) -> Arrays:
         """Local parameters of the groups of a shard, as a task asks for them."""
@@ -287,8 +287,15 @@ class Worker:
             self._pulse.wait(handicap.seconds(spent, float(times[0, 0, 0])))
 
 
-def _surveyed(target: Target) -> Arrays:
-    """What a survey finds. Without a mode other shards have to say where the posterior lies."""
+def surveyed(target: Target) -> Arrays:
+    """What a survey finds. Without a mode other shards have to say where the posterior lies.
+
+    A model with groups has its own rough fit, and its integrals are too costly for a search for
+    other modes.
+    """
+    if hasattr(target.model, "rough_fit"):
+        mode, cov = target.model.rough_fit(target.shard, target.n_shards)
+        return {"mode": mode, "lower": np.linalg.cholesky(cov)}
     try:
         starting_point(target)
     except ImproperError:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from quorate._extras import jax_in_float64, load
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, Namespace
+from quorate.models.groups.numpyro import from_local_numpyro
+from quorate.models.groups.plates import PlateModel
 from quorate.models.jaxed import Compiled, CompiledDensities
 from quorate.models.numpyro_program import Program, Site, discover, is_latent, log_prob
 from quorate.models.protocol import Shard
@@ -67,6 +69,26 @@ class NumpyroModel(CompiledDensities):
         return {name: value for name, value in vars(self).items() if name != "_natural"}
 
 
+@overload
+def from_numpyro(
+    model: Callable[..., Any],
+    *,
+    split: Mapping[str, int],
+    data: Mapping[str, Any],
+    factors: Mapping[str, str] | None = ...,
+    initial: Any = ...,
+    local: None = ...,
+) -> NumpyroModel: ...
+@overload
+def from_numpyro(
+    model: Callable[..., Any],
+    *,
+    split: Mapping[str, int],
+    data: Mapping[str, Any],
+    factors: Mapping[str, str] | None = ...,
+    initial: Any = ...,
+    local: str,
+) -> PlateModel: ...
 def from_numpyro(
     model: Callable[..., Any],
     *,
@@ -74,7 +96,8 @@ def from_numpyro(
     data: Mapping[str, Any],
     factors: Mapping[str, str] | None = None,
     initial: Any = None,
-) -> NumpyroModel:
+    local: str | None = None,
+) -> NumpyroModel | PlateModel:
     """A model from a NumPyro program.
 
     Parameters
@@ -91,18 +114,25 @@ def from_numpyro(
         For each `numpyro.factor`, whether it belongs to the `prior` or to the `likelihood`.
     initial
         The unconstrained point where the search for the mode starts; 0 by default.
+    local
+        The plate of groups. Latent variables within it are one for each group and are integrated
+        out of the likelihood; all others are global. An array in `split` must hold the group of
+        each row, a whole number from 0.
 
     Raises
     ------
     BadInputError
         The program has discrete latent variables, latent variables per row, parameters without a
         prior, subsampled plates, a prior that depends on the rows, or a likelihood that does not
-        factor over rows.
+        factor over rows. With `local`, also rows or local variables that depend on more than one
+        group, and groups with more than three numbers.
     """
     jax = jax_in_float64()
     load("numpyro", "numpyro")
     require(callable(model), f"model must be a NumPyro program, a function, not {model!r}.")
     cut = read_split(split, data)
+    if local is not None:
+        return from_local_numpyro(model, cut, data, factors, initial, local)
     constants = {name: value for name, value in data.items() if name not in cut.names}
     example = few_rows(cut.rows(data))
     sites, factor_names = discover(model, constants, cut, example)

@@ -77,27 +77,14 @@ class Program:
 
     def run(self, x: AnyArray, rows: Any, xp: Namespace) -> tuple[dict[str, Any], AnyArray]:
         """The trace of all sites at x, and the log-Jacobian."""
-        handlers = load("numpyro.handlers", "numpyro")
-        biject_to = load("numpyro.distributions", "numpyro").biject_to
-        values, jacobians, start = {}, [], 0
+        free, start = {}, 0
         for site in self.sites:
             size = prod(site.shape)
-            values[site.name] = x[start : start + size].reshape(site.shape)
+            free[site.name] = x[start : start + size].reshape(site.shape)
             start += size
-
-        def place(site: dict[str, Any]) -> AnyArray | None:
-            if not is_latent(site):
-                return None
-            transform = biject_to(site["fn"].support)
-            free = values[site["name"]]
-            value = transform(free)
-            jacobians.append(xp.sum(transform.log_abs_det_jacobian(free, value)))
-            return value
-
-        placed = handlers.substitute(handlers.seed(self.model, 0), substitute_fn=place)
         arguments = {**self.constants, **self.split.restored(rows, xp)}
-        trace = call("model", lambda shard: handlers.trace(placed).get_trace(**shard), arguments)
-        return trace, sum(jacobians, xp.zeros(()))
+        trace, jacobians = run_at(self.model, arguments, free)
+        return trace, sum((xp.sum(part) for part in jacobians.values()), xp.zeros(()))
 
     def _is_prior(self, site: Mapping[str, Any]) -> bool:
         return is_latent(site) or self.roles.get(site["name"]) == "prior"
@@ -107,10 +94,40 @@ class Program:
         return bool(observed and self.roles.get(site["name"]) != "prior")
 
 
+def run_at(
+    model: Callable[..., Any], arguments: Mapping[str, Any], free: Mapping[str, AnyArray]
+) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """The trace of a program at unconstrained values, and the log-Jacobian of each latent site."""
+    handlers = load("numpyro.handlers", "numpyro")
+    biject_to = load("numpyro.distributions", "numpyro").biject_to
+    jacobians: dict[str, AnyArray] = {}
+
+    def place(site: dict[str, Any]) -> AnyArray | None:
+        if not is_latent(site):
+            return None
+        transform, name = biject_to(site["fn"].support), site["name"]
+        value = transform(free[name])
+        jacobians[name] = transform.log_abs_det_jacobian(free[name], value)
+        return value
+
+    placed = handlers.substitute(handlers.seed(model, 0), substitute_fn=place)
+    trace = call("model", lambda given: handlers.trace(placed).get_trace(**given), arguments)
+    return trace, jacobians
+
+
 def discover(
     model: Callable[..., Any], constants: Mapping[str, Any], split: Split, rows: Any
 ) -> tuple[tuple[Site, ...], tuple[str, ...]]:
     """Latent sites and names of factors. Programs that can never be split are refused."""
+    restored = split.restored(rows, jax_in_float64().numpy)
+    found, trace = examine(model, {**constants, **restored})
+    return found, factors_in(trace)
+
+
+def examine(
+    model: Callable[..., Any], arguments: Mapping[str, Any]
+) -> tuple[tuple[Site, ...], dict[str, Any]]:
+    """Latent sites, and a trace of the program at 0. Programs that never split are refused."""
     handlers = load("numpyro.handlers", "numpyro")
     distributions = load("numpyro.distributions", "numpyro")
     jax = jax_in_float64()
@@ -128,19 +145,22 @@ def discover(
         return transform(jax.numpy.zeros(shape))
 
     placed = handlers.substitute(handlers.seed(model, 0), substitute_fn=place)
-    arguments = {**constants, **split.restored(rows, jax.numpy)}
-    trace = call("model", lambda shard: handlers.trace(placed).get_trace(**shard), arguments)
+    trace = call("model", lambda given: handlers.trace(placed).get_trace(**given), arguments)
     for name, site in trace.items():
         if site["type"] == "param":
             raise BadInputError(f"Param {name} has no prior. Make it a sample site.")
         if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
             message = f"Plate {name} is subsampled. Shards do that job: omit `subsample_size`."
             raise BadInputError(message)
-    unit = distributions.Unit
-    factors = [
+    return tuple(found), trace
+
+
+def factors_in(trace: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the factors of a program."""
+    unit = load("numpyro.distributions", "numpyro").Unit
+    return tuple(
         name for name, s in trace.items() if s["type"] == "sample" and isinstance(s["fn"], unit)
-    ]
-    return tuple(found), tuple(factors)
+    )
 
 
 def _labels(name: str, shape: tuple[int, ...], transform: Any) -> tuple[str, ...]:
@@ -156,6 +176,10 @@ def is_latent(site: Mapping[str, Any]) -> bool:
 
 def log_prob(site: Mapping[str, Any]) -> AnyArray:
     """Log density of a whole site, with the scale that the program gives it."""
+    return log_probs(site).sum()
+
+
+def log_probs(site: Mapping[str, Any]) -> AnyArray:
+    """Log densities of the entries of a site, with the scale that the program gives them."""
     value = site["fn"].log_prob(site["value"])
-    scale = 1.0 if site["scale"] is None else site["scale"]
-    return (scale * value).sum()
+    return value if site["scale"] is None else site["scale"] * value

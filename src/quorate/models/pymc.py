@@ -2,20 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import BadInputError, require
-from quorate.models.arrays import indexed
 from quorate.models.checks import call, settled, settled_gradient
+from quorate.models.groups.plates import PlateModel
+from quorate.models.groups.pymc import from_local_pymc
 from quorate.models.protocol import Shard
-from quorate.models.pymc_graph import Graph, ancestors, data_of, value_of
+from quorate.models.pymc_graph import Graph, data_of, labels_of, refuse_rows_in_prior, value_of
 from quorate.models.splitting import (
-    PER_ROW,
-    Split,
     few_rows,
     probes,
     read_roles,
@@ -96,6 +95,26 @@ class JaxPymcModel(PymcModel):
         return outputs
 
 
+@overload
+def from_pymc(
+    model: Any,
+    split: Mapping[str, int],
+    *,
+    potentials: Mapping[str, str] | None = ...,
+    initial: Any = ...,
+    mode: str | None = ...,
+    local: None = ...,
+) -> PymcModel: ...
+@overload
+def from_pymc(
+    model: Any,
+    split: Mapping[str, int],
+    *,
+    potentials: Mapping[str, str] | None = ...,
+    initial: Any = ...,
+    mode: str | None = ...,
+    local: str,
+) -> PlateModel: ...
 def from_pymc(
     model: Any,
     split: Mapping[str, int],
@@ -103,7 +122,8 @@ def from_pymc(
     potentials: Mapping[str, str] | None = None,
     initial: Any = None,
     mode: str | None = None,
-) -> PymcModel:
+    local: str | None = None,
+) -> PymcModel | PlateModel:
     """A model from a PyMC model.
 
     Parameters
@@ -120,12 +140,17 @@ def from_pymc(
     mode
         PyTensor's compilation mode: its default, or `JAX` or `NUMBA`, which have their own BLAS.
         In mode `JAX` the model is evaluated at many points at once.
+    local
+        The dimension of groups. Latent variables with it are one for each group and are integrated
+        out of the likelihood, under JAX; all others are global. An array in `split` must hold the
+        group of each row, a whole number from 0.
 
     Raises
     ------
     BadInputError
         The model has discrete latent variables, latent variables per row, a prior that depends on
-        the data, or a likelihood that does not factor over rows.
+        the data, or a likelihood that does not factor over rows. With `local`, also rows or local
+        variables that depend on more than one group, and groups with more than three numbers.
     """
     pymc = load("pymc", "pymc")
     is_model = isinstance(model, pymc.Model)
@@ -135,14 +160,17 @@ def from_pymc(
     for value in model.value_vars:
         if value.dtype.startswith(("int", "uint", "bool")):
             refuse_discrete(model.values_to_rvs[value].name)
-    _refuse_rows_in_prior(model, cut)
+    if local is not None:
+        require(mode in (None, "JAX"), f"Local variables need mode 'JAX', not {mode!r}.")
+        return from_local_pymc(model, cut, potentials, initial, local)
+    refuse_rows_in_prior(model, model.free_RVs, cut)
     names = tuple(potential.name for potential in model.potentials)
     point = model.initial_point()
     shapes = tuple(np.shape(point[value.name]) for value in model.value_vars)
     graph = Graph(model, cut, read_roles(names, potentials, "potential"), shapes, mode)
     start = [np.ravel(point[value.name]) for value in model.value_vars] or [np.zeros(0)]
     x = np.concatenate(start) if initial is None else np.asarray(initial, dtype=np.float64)
-    labels = _labels(model, shapes)
+    labels = labels_of(model.free_RVs, model.value_vars, shapes)
     dim = len(labels)
     require(dim > 0, "The model has no latent variables, so there is nothing to draw.")
     require(x.shape == (dim,), f"initial must hold {dim} numbers, not {initial!r}.")
@@ -151,24 +179,6 @@ def from_pymc(
     _require_fewer_rows_work(built)
     require_factors(built.log_likelihood, list(probes(built.dim)), few_rows(built.rows()))
     return built
-
-
-def _refuse_rows_in_prior(model: Any, split: Split) -> None:
-    data, dims = data_of(model), model.named_vars_to_dims
-    row_dims = {dims[name][axis] for name, axis in split.axes if name in dims} - {None}
-    lengths = {model.dim_lengths[dim] for dim in row_dims if dim in model.dim_lengths}
-    sources = {data[name]: name for name in split.names}
-    for rv in model.free_RVs:
-        above = ancestors(rv)
-        per_row = row_dims & set(dims.get(rv.name, ())) or lengths & above
-        require(not per_row, f"Latent variable {rv.name} is one per row. {PER_ROW}")
-        used = sorted(name for variable, name in sources.items() if variable in above)
-        require(
-            not used,
-            f"The size or the prior of latent variable {rv.name} depends on {', '.join(used)}, "
-            "which is cut, so shards would have different latent variables or priors. Compute what "
-            "it needs beforehand, as a number; integrate out latent variables per row.",
-        )
 
 
 def _require_fewer_rows_work(built: PymcModel) -> None:
@@ -187,12 +197,3 @@ def _require_fewer_rows_work(built: PymcModel) -> None:
             f"every array with rows, as pm.Data, and declare no latent variable per row. {error}"
         )
         raise BadInputError(message) from error
-
-
-def _labels(model: Any, shapes: tuple[tuple[int, ...], ...]) -> tuple[str, ...]:
-    labels: list[str] = []
-    for rv, value, shape in zip(model.free_RVs, model.value_vars, shapes, strict=True):
-        kind = value.name.removeprefix(rv.name).strip("_")
-        wrap = {"": "{}", "log": "log({})", "logodds": "logit({})"}.get(kind, "free({})")
-        labels.extend(wrap.format(label) for label in indexed(rv.name, shape))
-    return tuple(labels)

@@ -4,7 +4,7 @@ Data are shared variables or constants of the graph. They are replaced by fresh 
 anything is compiled; otherwise PyTensor would silently ignore rows that are passed as inputs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,9 +13,11 @@ import numpy as np
 
 from quorate._extras import load
 from quorate._types import Array
+from quorate.errors import require
+from quorate.models.arrays import indexed
 from quorate.models.jaxed_many import ManyPoints, rows_in
 from quorate.models.protocol import Shard
-from quorate.models.splitting import Split
+from quorate.models.splitting import PER_ROW, Split
 
 
 @dataclass(frozen=True)
@@ -97,18 +99,7 @@ class Graph:
     @property
     def log_likelihood(self) -> Any:
         """Symbolic log-likelihood of the data."""
-        logprob = load("pymc.logprob.basic", "pymc")
-        values = dict(self.model.rvs_to_values)
-        observed = []
-        for rv in self.model.observed_RVs:
-            value = values.pop(rv)
-            fresh = self._fresh.get(value, value)
-            observed.append(rv if fresh is value else _resized(rv, fresh))
-            values[observed[-1]] = fresh
-        transforms = dict(self.model.rvs_to_transforms) | dict.fromkeys(observed)
-        terms = logprob.transformed_conditional_logp(
-            observed, rvs_to_values=values, rvs_to_transforms=transforms
-        )
+        terms = observed_terms(self.model, self._fresh)
         return sum(term.sum() for term in terms) + self._potentials("likelihood")
 
     @property
@@ -119,11 +110,8 @@ class Graph:
     @cached_property
     def _fresh(self) -> dict[Any, Any]:
         """Inputs that replace the data; the number of rows is left open."""
-        tensor = load("pytensor.tensor", "pymc")
-        return {
-            variable: tensor.TensorType(variable.dtype, shape=(None,) * variable.ndim)(name)
-            for name, variable in zip(self.split.names, self.row_variables, strict=True)
-        }
+        named = zip(self.split.names, self.row_variables, strict=True)
+        return {variable: open_input(variable, name) for name, variable in named}
 
     def _potentials(self, role: str) -> Any:
         potentials = self.model.replace_rvs_by_values(self.model.potentials)
@@ -145,7 +133,7 @@ class Graph:
             start += size
         if rows:
             replacements |= self._fresh
-        replacements |= _widened(outputs)
+        replacements |= widened(outputs)
         flat = pytensor.clone_replace(outputs, replacements, rebuild_strict=False)
         if gradient:
             flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
@@ -160,6 +148,29 @@ class Graph:
         compiled = {"_fresh", "prior", "prior_alone", "likelihood", "likelihood_alone", "natural"}
         compiled.add("_many")
         return {name: value for name, value in vars(self).items() if name not in compiled}
+
+
+def observed_terms(model: Any, fresh: Mapping[Any, Any]) -> list[Any]:
+    """Symbolic log densities of observed variables, whose data are replaced by `fresh` inputs."""
+    logprob = load("pymc.logprob.basic", "pymc")
+    values = dict(model.rvs_to_values)
+    observed = []
+    for rv in model.observed_RVs:
+        value = values.pop(rv)
+        new = fresh.get(value, value)
+        observed.append(rv if new is value else resized(rv, new))
+        values[observed[-1]] = new
+    transforms = dict(model.rvs_to_transforms) | dict.fromkeys(observed)
+    terms: list[Any] = logprob.transformed_conditional_logp(
+        observed, rvs_to_values=values, rvs_to_transforms=transforms
+    )
+    return terms
+
+
+def open_input(variable: Any, name: str) -> Any:
+    """An input of the same type as a variable, whose shape is left open."""
+    tensor = load("pytensor.tensor", "pymc")
+    return tensor.TensorType(variable.dtype, shape=(None,) * variable.ndim)(name)
 
 
 def data_of(model: Any) -> dict[str, Any]:
@@ -180,14 +191,14 @@ def value_of(variable: Any) -> Any:
     return np.asarray(variable.eval())
 
 
-def _resized(rv: Any, value: Any) -> Any:
+def resized(rv: Any, value: Any) -> Any:
     """An observed variable, resized to the rows of its new value."""
     shapes = load("pymc.distributions.shape_utils", "pymc")
     n_axes = value.ndim - rv.owner.op.ndim_supp
     return shapes.change_dist_size(rv, [value.shape[axis] for axis in range(n_axes)])
 
 
-def _widened(outputs: list[Any]) -> dict[Any, Any]:
+def widened(outputs: list[Any]) -> dict[Any, Any]:
     """Constants in full precision: PyTensor stores 2.5 as float32, so log 2.5 loses digits."""
     pytensor, traversal = (load(name, "pymc") for name in ("pytensor", "pytensor.graph.traversal"))
     wide = {"float32": "float64", "int8": "int64", "int16": "int64"}
@@ -204,3 +215,34 @@ def ancestors(variable: Any) -> set[Any]:
     """All variables that a variable is computed from."""
     traversal = load("pytensor.graph.traversal", "pymc")
     return set(traversal.ancestors([variable]))
+
+
+def refuse_rows_in_prior(model: Any, latent: Sequence[Any], split: Split) -> None:
+    """Refuse latent variables whose number or prior depends on what is cut."""
+    data, dims = data_of(model), model.named_vars_to_dims
+    row_dims = {dims[name][axis] for name, axis in split.axes if name in dims} - {None}
+    lengths = {model.dim_lengths[dim] for dim in row_dims if dim in model.dim_lengths}
+    sources = {data[name]: name for name in split.names}
+    for rv in latent:
+        above = ancestors(rv)
+        per_row = row_dims & set(dims.get(rv.name, ())) or lengths & above
+        require(not per_row, f"Latent variable {rv.name} is one per row. {PER_ROW}")
+        used = sorted(name for variable, name in sources.items() if variable in above)
+        require(
+            not used,
+            f"The size or the prior of latent variable {rv.name} depends on {', '.join(used)}, "
+            "which is cut, so shards would have different latent variables or priors. Compute what "
+            "it needs beforehand, as a number; integrate out latent variables per row.",
+        )
+
+
+def labels_of(
+    latent: Sequence[Any], values: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+) -> tuple[str, ...]:
+    """Names of the unconstrained coordinates of latent variables."""
+    labels: list[str] = []
+    for rv, value, shape in zip(latent, values, shapes, strict=True):
+        kind = value.name.removeprefix(rv.name).strip("_")
+        wrap = {"": "{}", "log": "log({})", "logodds": "logit({})"}.get(kind, "free({})")
+        labels.extend(wrap.format(label) for label in indexed(rv.name, shape))
+    return tuple(labels)

@@ -13,13 +13,14 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.models.groups.levels import Moments
-from quorate.numerics.named_arrays import parts
+from quorate.numerics.named_arrays import AnyArray, parts
 from quorate.protocol.allocation import Allocation
-from quorate.protocol.messages import Arrays, Local, LocalFound
+from quorate.protocol.messages import NOTHING, Arrays, Local, LocalFound
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
 
-BLOCK = 25  # points of one piece of work
+BLOCK = 25  # points of one piece of work, for moments
+DRAWS_BLOCK = 128  # for draws, which are less work
 _LANE = 0  # of all requests
 _KEYS = {True: {"groups", "centres", "sums"}, False: {"groups", "draws"}}  # of moments, of draws
 LevelDraws = tuple[IntArray, Array]  # codes of groups (m,), draws (n_points, m, q)
@@ -50,13 +51,23 @@ class LocalQuestion:
     groups: Mapping[int, IntArray] | None = None
 
     @property
+    def block(self) -> int:
+        """Points of one piece of work."""
+        return BLOCK if self.groups is None else DRAWS_BLOCK
+
+    @property
+    def firsts(self) -> range:
+        """The first point of each block."""
+        return range(0, len(self.points), self.block)
+
+    @property
     def n_pieces(self) -> int:
         """Pieces of work."""
-        return len(self.shards) * -(-len(self.points) // BLOCK)
+        return len(self.shards) * len(self.firsts)
 
     def task(self, worker: int, shard: int, first: int) -> Local:
         """One piece of work, for a worker."""
-        block = slice(first, first + BLOCK)
+        block = slice(first, first + self.block)
         groups = None if self.groups is None else self.groups[shard]
         return Local(worker, (shard,), first, self.points[block], self.numbers[block], groups)
 
@@ -65,7 +76,7 @@ class LocalQuestion:
         levels = parts(answer.found)
         if set(levels) != {str(i) for i in range(len(self.widths))}:
             return f"local parameters of levels {', '.join(levels)} came"
-        n_points = min(BLOCK, len(self.points) - answer.task.first_point)
+        n_points = min(self.block, len(self.points) - answer.task.first_point)
         for i, width in enumerate(self.widths):
             wrong = self._fault_in_level(levels[str(i)], n_points, width)
             if wrong:
@@ -102,8 +113,10 @@ class LocalSchedule:
         self.question = question
         self.now = 0.0
         self._requests = Requests()
-        self._firsts = range(0, len(question.points), BLOCK)
+        self._firsts = question.firsts
         self._found: dict[int, dict[int, Arrays]] = {shard: {} for shard in question.shards}
+        self._sums: dict[int, Arrays] = {}  # over the first blocks of each shard
+        self._n_summed = dict.fromkeys(question.shards, 0)  # blocks
 
     @property
     def n_complete(self) -> int:
@@ -119,7 +132,20 @@ class LocalSchedule:
         (shard,) = task.shards
         self._requests.answered(task.worker, _key(shard, task.first_point), self.now)
         self._found[shard].setdefault(task.first_point, answer.found)
+        if self.question.groups is None:
+            self._add_up(shard)
         return self.n_complete
+
+    def _add_up(self, shard: int) -> None:
+        """Add moments in the order of the points, as far as they are there, and keep the sums."""
+        found = self._found[shard]
+        for first in self._firsts[self._n_summed[shard] :]:
+            if first not in found:
+                return
+            answer, found[first] = found[first], NOTHING
+            before = self._sums.get(shard)
+            self._sums[shard] = answer if before is None else _added(before, answer)
+            self._n_summed[shard] += 1
 
     def take_back(self, worker: int) -> None:
         self._requests.take_back(worker)
@@ -155,22 +181,19 @@ class LocalSchedule:
 
     def moments(self) -> list[Moments]:
         """Moments of all groups of all shards, level by level, summed over the points."""
-        shards = [self._by_level(shard) for shard in self._found]
-        return [_moments([shard[level] for shard in shards]) for level in self._levels]
+        shards = [parts(self._sums[shard]) for shard in self._found]
+        return [_moments([shard[str(i)] for shard in shards]) for i in self._levels]
 
     def draws(self) -> list[LevelDraws]:
         """Draws of the groups that were asked for, level by level."""
-        shards = [self._by_level(shard) for shard in self._found]
-        return [_draws([shard[level] for shard in shards]) for level in self._levels]
+        shards = [[parts(found[first]) for first in self._firsts] for found in self._found.values()]
+        return [
+            _draws([[block[str(i)] for block in blocks] for blocks in shards]) for i in self._levels
+        ]
 
     @property
     def _levels(self) -> range:
         return range(len(self.question.widths))
-
-    def _by_level(self, shard: int) -> list[list[Arrays]]:
-        """Answers for a shard in the order of the points, level by level."""
-        answers = [parts(self._found[shard][first]) for first in self._firsts]
-        return [[answer[str(level)] for answer in answers] for level in self._levels]
 
 
 def allocation_for(n_workers: int, shards: Sequence[int], redundancy: int) -> Allocation:
@@ -190,17 +213,27 @@ def _key(shard: int, first: int) -> Key:
     return _LANE, shard, first, 0
 
 
-def _moments(shards: list[list[Arrays]]) -> Moments:
-    """Moments of one level, by the codes of groups, from the answers for each shard."""
-    groups = np.concatenate([answers[0]["groups"] for answers in shards])
-    centres = np.concatenate([answers[0]["centres"] for answers in shards])
-    sums = [np.sum([answer["sums"] for answer in answers], axis=0) for answers in shards]
+def _added(before: Arrays, answer: Arrays) -> Arrays:
+    """Moments of one more block added; groups and centres are those of the shard."""
+    return {
+        name: before[name] + array if name.endswith("sums") else array
+        for name, array in answer.items()
+    }
+
+
+def _moments(shards: list[dict[str, AnyArray]]) -> Moments:
+    """Moments of one level by the codes of groups, from those of each shard."""
+    groups, centres = (
+        np.concatenate([of[name] for of in shards]) for name in ("groups", "centres")
+    )
+    sums = np.concatenate([of["sums"] for of in shards], axis=1)
     order = np.argsort(groups)
-    return Moments(groups[order], centres[order], np.concatenate(sums, axis=1)[:, order])
+    return Moments(groups[order], centres[order], sums[:, order])
 
 
-def _draws(shards: list[list[Arrays]]) -> LevelDraws:
-    groups = np.concatenate([answers[0]["groups"] for answers in shards])
-    draws = [np.concatenate([answer["draws"] for answer in answers]) for answers in shards]
+def _draws(shards: list[list[dict[str, AnyArray]]]) -> LevelDraws:
+    """Draws of one level by the codes of groups, from the blocks of each shard."""
+    groups = np.concatenate([blocks[0]["groups"] for blocks in shards])
+    draws = [np.concatenate([block["draws"] for block in blocks]) for blocks in shards]
     order = np.argsort(groups)
     return groups[order], np.concatenate(draws, axis=1)[:, order]

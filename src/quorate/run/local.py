@@ -19,6 +19,7 @@ from quorate.errors import QuorateError, WorkerFailedError, named_shards, requir
 from quorate.journal import JournalReader, Resumed
 from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.protocol import Model
+from quorate.protocol.allocation import Allocation
 from quorate.protocol.coordinator import WakingCoordinator
 from quorate.protocol.local import LevelDraws, LocalQuestion, LocalSchedule, allocation_for
 from quorate.protocol.messages import Command
@@ -81,14 +82,9 @@ class LocalRun:
 
         It survives what a run survives: workers that are slow, die or lie.
         """
-        settings = self._settings
-        options = settings.engine_options if engine is None else ENGINES.chosen(engine)
+        options = self._settings.engine_options if engine is None else ENGINES.chosen(engine)
         options.check()
-        wanted = settings.workers if workers is None else workers
-        require(wanted >= 1, f"workers must be at least 1, not {wanted}.")
-        n_workers = min(wanted, question.n_pieces)
-        redundancy = max(settings.shards_per_worker, _FEWEST_HOLDERS)
-        allocation = allocation_for(n_workers, question.shards, redundancy)
+        allocation = self._allocation(question, workers)
         schedule = LocalSchedule(allocation, question)
         coordinator = WakingCoordinator(schedule, question.n_pieces)
         supervisor = Supervisor(coordinator, limits=Limits(restarts=options.restarts))
@@ -99,6 +95,16 @@ class LocalRun:
         if schedule.n_complete < question.n_pieces:
             raise _incomplete(supervisor)
         return schedule
+
+    def _allocation(self, question: LocalQuestion, workers: int | None) -> Allocation:
+        """Who holds which shards. By default nobody is started who would hold none."""
+        require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}.")
+        n_shards, settings = len(question.shards), self._settings
+        redundancy = max(settings.shards_per_worker, _FEWEST_HOLDERS)
+        default = min(settings.workers, n_shards + redundancy - 1)
+        n_workers = min(workers or default, question.n_pieces)
+        copies = max(redundancy, n_workers - n_shards + 1)
+        return allocation_for(n_workers, question.shards, copies)
 
     @property
     def _levels(self) -> tuple[Level, ...]:

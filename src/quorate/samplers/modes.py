@@ -5,12 +5,14 @@ the posterior at the modes found here. They never change what is drawn.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from quorate._types import Array
+from quorate.errors import BadInputError
 from quorate.models.subposterior import Target
 from quorate.samplers.differences import (
     checked_density,
@@ -55,6 +57,7 @@ class _Search:
     """Ascents in coordinates in which the first mode is at 0 and standard deviations are 1."""
 
     def __init__(self, target: Target, fit: LaplaceFit) -> None:
+        self.target = target
         self.fit = fit
         self.density = forgiving(checked_density(target))
         gradient = gradient_of(target, self.density, np.sqrt(np.diag(fit.cov)))
@@ -87,8 +90,17 @@ class _Search:
         return lowest < min(self.density(one), self.density(other)) - _VALLEY
 
     def _depth(self, z: Array) -> tuple[float, Array]:
-        x = self._outer(z)
-        return min(self.height - self.density(x), 1e100), -self.fit.lower.T @ self.gradient(x)
+        value, gradient = self._value_and_gradient(self._outer(z))
+        return min(self.height - value, 1e100), -self.fit.lower.T @ gradient
+
+    def _value_and_gradient(self, x: Array) -> tuple[float, Array]:
+        """Both at once where the model has them and they are finite."""
+        if self.target.has_gradient:
+            with np.errstate(all="ignore"), suppress(BadInputError):
+                value, gradient = self.target.log_density_and_gradient(x)
+                if np.isfinite(value) and np.isfinite(gradient).all():
+                    return value, gradient
+        return self.density(x), self.gradient(x)
 
     def _outer(self, z: Array) -> Array:
         return np.asarray(self.fit.mode + self.fit.lower @ z)

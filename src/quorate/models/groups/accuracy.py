@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
 from quorate.errors import BadInputError
 
 _TOLERATED = 0.1  # log units
 _STANDARD_DEVIATIONS = 4.0
+_MOST_COORDINATES = 12
 _LARGEST_FALL = 12.0  # of the log density, from the mode to the points: 8 for a Gaussian
 
 
@@ -68,9 +69,10 @@ def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
 
 
 def _around(values: Values, mode: Array, cov: Array, effort: Effort) -> Array:
-    """The mode, and points on both sides of it along the principal axes of the covariance."""
-    lengths, axes = np.linalg.eigh(cov)
-    steps = _STANDARD_DEVIATIONS * axes.T * np.sqrt(np.maximum(lengths, 0.0))[:, None]
+    """The mode, and points on both sides of it: each moves one coordinate, and others with it."""
+    which = _coordinates(len(mode))
+    sds = np.sqrt(np.diag(cov))[which]
+    steps = _STANDARD_DEVIATIONS * cov[which] / sds[:, None]
     steps = np.concatenate([steps, -steps])
     top = values(mode[None], effort)[0]
     for _ in range(10):
@@ -80,3 +82,11 @@ def _around(values: Values, mode: Array, cov: Array, effort: Effort) -> Array:
             break
         steps[too_far] *= 0.6
     return np.asarray(np.concatenate([mode[None], mode + steps]))
+
+
+def _coordinates(dim: int) -> IntArray:
+    """Coordinates to move: all, or some and the last, which are standard deviations."""
+    if dim <= _MOST_COORDINATES:
+        return np.arange(dim)
+    spaced = np.linspace(0, dim - 1, _MOST_COORDINATES // 2).astype(np.int64)
+    return np.union1d(spaced, np.arange(dim - _MOST_COORDINATES // 2, dim))

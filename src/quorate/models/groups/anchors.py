@@ -14,8 +14,8 @@ from quorate.models.groups.accuracy import Effort, finest, sufficient
 from quorate.models.groups.integral import Arguments
 from quorate.models.groups.quadrature import gauss_hermite
 
-_SEARCHES = (40, 15, 15, 15)  # Newton steps before each climb to the mode
-_ROUGH = Effort(7, 3)
+_SEARCHES = (30, 10, 10, 10)  # Newton steps before each climb to the mode
+_ROUGH = Effort(5, 2)
 _GAIN = 0.5  # log units; a climb that gains less was the last
 _STEP = 1e-3  # of finite differences of gradients
 _FLATTEST = 1e-4  # least curvature; points that are too far out are moved in afterwards

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorate._types import Array
-from quorate.models.groups.integrals import Prior
+from quorate._types import Array, BoolArray
+from quorate.models.groups.integrals import Prior, put
 from quorate.models.groups.nesting import Nesting
-from quorate.models.groups.quadrature import length, newton_step, solved, spread
+from quorate.models.groups.quadrature import length_of, newton_step, solved, spread
 
 
 class Side(NamedTuple):
@@ -26,9 +26,18 @@ class Side(NamedTuple):
     upper: list[list[Array]]  # U with U Uᵀ = H⁻¹
     log_det: Array  # log det U
 
-    def step(self, longest: float) -> Array:
-        """A Newton step, at most so many standard deviations long, or as far as it is to 0."""
-        return np.stack(newton_step(self.upper, self.slopes, np.maximum(longest, self.distance)))
+    def step(self, longest: float) -> tuple[Array, Array]:
+        """A Newton step, at most so many standard deviations long, or as far as it is to 0.
+
+        Also how long it is at each point at most, before it is shortened, (n_points,).
+        """
+        step, length = newton_step(self.upper, self.slopes, np.maximum(longest, self.distance))
+        return np.stack(step), np.asarray(length.max(axis=1))
+
+    def put(self, points: BoolArray, nearer: "Side") -> None:
+        """Replace what places nodes at some of the points."""
+        put(self.upper, points, nearer.upper)
+        self.log_det[points] = nearer.log_det
 
 
 class Arrow(NamedTuple):
@@ -44,10 +53,17 @@ class Arrow(NamedTuple):
         moved = np.einsum("ijpb,j...pb->i...pb", self.tilts, self.nesting.repeated(outer))
         return np.asarray(-moved)
 
-    def step(self, longest: float) -> tuple[Array, Array]:
-        """A Newton step in u and in v. For `longest` see `Side.step`."""
-        outer = self.outer.step(longest)
-        return outer, self.inner.step(longest) + self.tilted(outer)
+    def step(self, longest: float) -> tuple[Array, Array, Array]:
+        """A Newton step in u and in v, and its length. For `longest` see `Side.step`."""
+        outer, length = self.outer.step(longest)
+        inner, own = self.inner.step(longest)
+        return outer, inner + self.tilted(outer), np.maximum(length, own)
+
+    def put(self, points: BoolArray, nearer: "Arrow") -> None:
+        """Replace what places nodes at some of the points."""
+        self.outer.put(points, nearer.outer)
+        self.inner.put(points, nearer.inner)
+        self.tilts[:, :, points] = nearer.tilts
 
 
 def arrow(
@@ -95,4 +111,4 @@ def _side(slopes: list[Array], curvatures: Any, precision: Array, centre: Array)
     q = len(precision)
     pulled = [slopes[i] - sum(precision[i, j] * centre[j] for j in range(q)) for i in range(q)]
     bent = [[curvatures[i][j] + precision[i, j] for j in range(i + 1)] for i in range(q)]
-    return Side(pulled, length(bent, centre), *spread(bent))
+    return Side(pulled, length_of(bent, centre), *spread(bent))

@@ -11,8 +11,10 @@ from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.chunks import Chunk, Outside, Sums, chunks, summed_powers
 from quorate.models.groups.integrals import Prior, placed
 from quorate.models.groups.levels import LevelUniforms, Moments
-from quorate.models.groups.points import Derivatives, Points
-from quorate.models.groups.rows import GroupedRows, arranged
+from quorate.models.groups.points import Derivatives, Points, RoughFit
+from quorate.models.groups.pooling import pooled_by_newton
+from quorate.models.groups.rows import GROWTH, GroupedRows, arranged
+from quorate.models.groups.tables import Tables
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,16 @@ class ByNodes:
     outside: Outside
     anchors: Array  # where Newton steps start, (q, n_groups)
     effort: Effort
+    fit: RoughFit | None = None  # of the prior times the likelihood of the shard
 
     @classmethod
     def of(
-        cls,
-        family: Family,
-        columns: Array,
-        varying: Array,
-        response: Array,
-        group: IntArray,
-        effort: Effort,
+        cls, family: Family, tables: Tables, effort: Effort, growth: float = GROWTH
     ) -> "ByNodes":
-        """Arrange X (n, p), Z (n, q), y (n,) by group (n,). Anchors are 0."""
+        """Arrange rows by group. Anchors are 0. For `growth` see `arranged`."""
+        columns, (varying,), response, (group,) = tables
         outside = Outside.of(family, columns, response)
-        rows = arranged(columns, varying, response, group)
+        rows = arranged(columns, varying, response, group, growth)
         return cls(family, rows, outside, np.zeros((varying.shape[1], rows.n_groups)), effort)
 
     def log_likelihoods(self, points: Points) -> Array:
@@ -91,9 +89,19 @@ class ByNodes:
         """Codes of the groups, in rising order."""
         return self.rows.codes
 
-    def with_effort(self, effort: Effort) -> "ByNodes":
-        """The same shard, with another effort."""
-        return replace(self, effort=effort)
+    @property
+    def size(self) -> tuple[int, int]:
+        """Numbers of groups and of rows, where equal rows count as one."""
+        return self.rows.n_groups, self.rows.n_rows
+
+    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
+        """A fit without groups, by a few steps of Newton's method from `start` (d,)."""
+        p = len(self.outside.response_by_column)
+        return pooled_by_newton(self._chunks, start, p, self.dim)
+
+    def adapted(self, effort: Effort, fit: RoughFit | None = None) -> "ByNodes":
+        """The same shard, with another effort, and with a fit."""
+        return replace(self, effort=effort, fit=fit)
 
     def anchored_at(self, point: Points, n_steps: int) -> "ByNodes":
         """The same shard, with anchors at the modes of z at one point, after Newton steps."""

@@ -120,7 +120,7 @@ def chunks(
             yield Chunk(
                 bundle,
                 some if shifts is None else _shifted(some, bundle, shifts[:, at][..., which]),
-                prior.part(at),
+                prior.at(at),
                 (anchors if anchors.shape[1] == 1 else anchors[:, at])[..., which],
                 at,
             )
@@ -145,4 +145,8 @@ def mean_and_factor(found: Nodes) -> tuple[Array, Array]:
 def summed_powers(found: Nodes, shares: Array, centres: Array) -> Array:
     """Sums over points of E (z - centre)^k for k = 1, 2, 3, (3, g, q); centres are (q, g)."""
     away = found.local - centres[:, None, None]
-    return np.stack([np.einsum("impg,mpg->gi", away**k, shares) for k in (1, 2, 3)])
+    weighted, sums = np.broadcast_to(shares, away.shape), []
+    for _ in range(3):
+        weighted = weighted * away
+        sums.append(weighted.sum(axis=(1, 2)).T)
+    return np.stack(sums)

@@ -7,7 +7,7 @@ are groups, however many rows they have.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from quorate.models import many_points
 from quorate.models.families import Linear
 from quorate.models.groups.integrals import Prior, parts
 from quorate.models.groups.levels import LevelUniforms, Moments
-from quorate.models.groups.points import Derivatives, Points
+from quorate.models.groups.points import Derivatives, Points, RoughFit, pooled
 from quorate.models.groups.quadrature import coloured, covariance_of, solved, spread
 
 _GROUPS = 4096  # at a time
@@ -50,6 +50,7 @@ class ClosedForm:
     squares: Array  # ZᵀZ, (q, q, n_groups)
     by_column: Array  # ZᵀX, (q, p, n_groups)
     by_response: Array  # Zᵀy, (q, n_groups)
+    fit: RoughFit | None = None
 
     @classmethod
     def of(cls, columns: Array, varying: Array, response: Array, group: IntArray) -> "ClosedForm":
@@ -67,6 +68,21 @@ class ClosedForm:
             np.array([[summed(each * x) for x in columns.T] for each in z]),
             np.array([summed(each * response) for each in z]),
         )
+
+    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
+        """A fit without groups, by least squares; half of the variance is that of groups.
+
+        `log_sds` are the coordinates of logarithms of standard deviations.
+        """
+        n_rows, triangle = self.rows
+        columns, response = triangle[:, :-1], triangle[:, -1]
+        information = columns.T @ columns + 1e-9 * np.eye(columns.shape[1])
+        beta = np.asarray(np.linalg.solve(information, columns.T @ response), dtype=np.float64)
+        residual = response - columns @ beta
+        variance = 0.5 * float(residual @ residual) / max(n_rows, 1) + 1e-300
+        guess = start.copy()
+        guess[log_sds] = 0.5 * np.log(variance)
+        return pooled(beta, information / variance, guess)
 
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
@@ -116,8 +132,13 @@ class ClosedForm:
 
     def of_groups(self, which: IntArray | slice) -> "ClosedForm":
         """Some groups, by their positions."""
-        sums = (self.squares, self.by_column, self.by_response)
-        return ClosedForm(self.codes[which], self.rows, *(array[..., which] for array in sums))
+        return replace(
+            self,
+            codes=self.codes[which],
+            squares=self.squares[..., which],
+            by_column=self.by_column[..., which],
+            by_response=self.by_response[..., which],
+        )
 
     def expectations(self, pulls: Array, mean: Array, second: Array) -> tuple[Array, Array]:
         """E XᵀZz (n_points, p) and E |r - Zz|² - |r|² (n_points,), summed over groups.

@@ -15,7 +15,7 @@ from quorate.models.groups.quadrature import newton_step, spread
 
 Joint = Callable[[AnyArray], AnyArray]
 _FAR = 1e12  # standard deviations: no limit to Newton steps, except where curvatures are tiny
-_LENGTHS = (0.01, 0.1, 0.4, 1.0)  # of Newton steps in a search
+_SHARES = (0.2, 1.0)  # of a step's length that a search tries
 
 
 class Arguments(NamedTuple):
@@ -37,7 +37,8 @@ def placed(joint: Joint, given: Arguments, backend: Backend) -> tuple[AnyArray, 
         move, spreads = _newton(joint, state[0], state[1], backend)
         return state[0] + move, spreads
 
-    return _pair(backend.loop(given.n_steps, step, (given.anchors, given.spreads)))
+    centres, spreads = backend.loop(given.n_steps, step, (given.anchors, given.spreads))
+    return centres, spreads
 
 
 def searched(joint: Joint, given: Arguments, backend: Backend) -> tuple[AnyArray, AnyArray]:
@@ -45,17 +46,21 @@ def searched(joint: Joint, given: Arguments, backend: Backend) -> tuple[AnyArray
     xp = backend.xp
 
     def step(_: Any, state: Any) -> Any:
-        move, spreads = _newton(joint, state[0], state[1], backend)
-        best, top = state[0], joint(state[0])
-        for length in _LENGTHS:
-            candidate = state[0] + length * move
+        z, spreads, length = state
+        move, spreads = _newton(joint, z, spreads, backend)
+        best, top = z, joint(z)
+        for share in _SHARES:
+            candidate = z + (share * length)[:, None] * move
             value = joint(candidate)
-            better = value >= top
+            better = (value > top) | ~xp.isfinite(top)
             best = xp.where(better[:, None], candidate, best)
             top = xp.where(better, value, top)
-        return best, spreads
+        moved = (best != z).any(axis=1)
+        return best, spreads, xp.where(moved, xp.minimum(1.0, 4 * length), 0.1 * length)
 
-    return _pair(backend.loop(given.n_steps, step, (given.anchors, given.spreads)))
+    ones = xp.ones(len(given.anchors))
+    state = backend.loop(given.n_steps, step, (given.anchors, given.spreads, ones))
+    return state[0], state[1]
 
 
 def log_integrals(
@@ -127,7 +132,7 @@ def _newton(
     slope, curvature = backend.derivatives(joint, z, sds)
     slope = [xp.where(xp.isfinite(part), part, 0.0) for part in slope]
     upper, _ = spread(_definite(curvature, xp), xp)
-    move = xp.stack(newton_step(upper, slope, _FAR, xp), axis=-1)
+    move = xp.stack(newton_step(upper, slope, _FAR, xp)[0], axis=-1)
     zero = xp.zeros(len(z))
     return move, xp.stack([xp.stack([part + zero for part in row]) for row in upper])
 
@@ -171,7 +176,3 @@ def _entry(matrix: list[list[AnyArray]], i: int, j: int) -> AnyArray:
 def _at_node(centres: AnyArray, spreads: AnyArray, node: AnyArray, xp: Any) -> AnyArray:
     """c + U t of each group, shape (m, q)."""
     return centres + (spreads * node[None, :, None]).sum(axis=1).T
-
-
-def _pair(state: Any) -> tuple[AnyArray, AnyArray]:
-    return state[0], state[1]

@@ -11,13 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, BoolArray
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.kernels import Rows
-from quorate.models.groups.quadrature import Rule, gauss_hermite, length, newton_step, spread
+from quorate.models.groups.quadrature import Rule, gauss_hermite, length_of, newton_step, spread
 
 _ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
 LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far
+SHORT_STEP = 1.0  # after which the centre is near enough for nodes
+MOST_STEPS = 40
 
 
 class Prior(NamedTuple):
@@ -36,8 +38,8 @@ class Prior(NamedTuple):
         precision = np.einsum("ikp,jkp->ijp", whole, whole)
         return cls(precision, log_det - 0.5 * q * np.log(2 * np.pi))
 
-    def part(self, points: slice) -> "Prior":
-        """The priors at some of the points."""
+    def at(self, points: slice | BoolArray) -> "Prior":
+        """The same at some of the points."""
         return Prior(self.precision[..., points], self.log_constant[points])
 
     def slopes(self, moments: Array, n_groups: int) -> Array:
@@ -90,15 +92,43 @@ def nodes(rows: Rows, prior: Prior, anchors: Array, effort: Effort) -> Nodes:
 def placed(
     rows: Rows, prior: Prior, anchors: Array, n_steps: int
 ) -> tuple[Array, list[list[Array]], Array]:
-    """Centres (q, n_points, g) after some Newton steps, and U with log det U (n_points, g)."""
+    """Centres (q, n_points, g) after some Newton steps, and U with log det U (n_points, g).
+
+    At points where the last step of some group was long, more steps follow. Nodes in the wrong
+    place would make the integral of a point far out too large as well as too small.
+    """
     q, _, n_groups = anchors.shape
     centre = np.broadcast_to(anchors, (q, len(prior.log_constant), n_groups))
     for _ in range(n_steps):
-        slopes, curvatures = _derivatives(rows, prior, centre)
-        upper, log_det = spread(curvatures)
-        longest = np.maximum(LONGEST_STEP, length(curvatures, centre))
-        centre = centre + np.stack(newton_step(upper, slopes, longest))
+        centre, upper, log_det, length = _stepped(rows, prior, centre)
+    far = length.max(axis=1) > SHORT_STEP
+    for _ in range(MOST_STEPS):
+        if not far.any():
+            break
+        centre[:, far], nearer, log_det[far], length = _stepped(
+            rows.at(far), prior.at(far), centre[:, far]
+        )
+        put(upper, far, nearer)
+        far[far] = length.max(axis=1) > SHORT_STEP
     return centre, upper, log_det
+
+
+def put(upper: list[list[Array]], points: BoolArray, nearer: list[list[Array]]) -> None:
+    """Replace U at some of the points."""
+    for i, row in enumerate(nearer):
+        for j in range(i, len(nearer)):
+            upper[i][j][points] = row[j]
+
+
+def _stepped(
+    rows: Rows, prior: Prior, centre: Array
+) -> tuple[Array, list[list[Array]], Array, Array]:
+    """Centres after a Newton step, with U and log det U before it, and the length of the step."""
+    slopes, curvatures = _derivatives(rows, prior, centre)
+    upper, log_det = spread(curvatures)
+    longest = np.maximum(LONGEST_STEP, length_of(curvatures, centre))
+    step, length = newton_step(upper, slopes, longest)
+    return centre + np.stack(step), upper, log_det, length
 
 
 def log_joint(rows: Rows, prior: Prior, local: Array) -> Array:

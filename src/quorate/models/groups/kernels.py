@@ -6,12 +6,13 @@ axes (rows, nodes, points, groups).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, BoolArray
 from quorate.models.families import Family, Logistic, NegativeBinomial, Poisson
 from quorate.models.groups.points import Points
 from quorate.models.groups.rows import Bundle
@@ -49,6 +50,10 @@ class Rows:
     varying: Array | None
     count_once: bool = False
 
+    def at(self, points: BoolArray) -> "Rows":
+        """The same rows at some of the points."""
+        return replace(self, offsets=self.offsets[:, points], weights=self.weights[:, points])
+
     def response_by_parameter(self) -> Array:
         """Zᵀy of each group, (q, g)."""
         if self.varying is None:
@@ -58,8 +63,7 @@ class Rows:
     def sums(self, local: Array) -> Array:
         """Σ w b(η) over rows, (m, n_points, g), at `local` (q, m, n_points, g)."""
         if self.shape == "exponential" and self.varying is None:
-            near = np.exp(np.minimum(self.offsets, _FURTHEST))
-            return np.asarray((self.weights * near).sum(axis=0) * np.exp(local[0]))
+            return np.asarray((self.weights * self._near).sum(axis=0) * np.exp(local[0]))
         if self.shape == "softplus" and self.varying is None and not self._is_moderate(local):
             return self._weighted(np.logaddexp(0.0, self.offsets[:, None] + local[0]))
         odds = self._exponentials(local)
@@ -105,15 +109,18 @@ class Rows:
 
     def _exponentials(self, local: Array) -> Array:
         """exp η, (size, m, n_points, g), at `local` (q, m, n_points, g)."""
-        offsets = self.offsets[:, None]
         if self.varying is None:
-            near = np.exp(np.minimum(offsets, _FURTHEST))
-            return np.asarray(near * np.exp(np.minimum(local[0], _FURTHEST)))
+            return np.asarray(self._near[:, None] * np.exp(np.minimum(local[0], _FURTHEST)))
         eta = self.varying[:, 0, None, None] * local[0]
         for j in range(1, len(local)):
             eta += self.varying[:, j, None, None] * local[j]
-        eta += offsets
+        eta += self.offsets[:, None]
         return np.asarray(np.exp(eta, out=eta))
+
+    @cached_property
+    def _near(self) -> Array:
+        """exp of the offsets."""
+        return np.asarray(np.exp(np.minimum(self.offsets, _FURTHEST)))
 
 
 def rows_of(family: Family, bundle: Bundle, points: Points, is_intercept: bool) -> Rows:

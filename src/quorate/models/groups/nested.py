@@ -8,14 +8,16 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.models.families import Family
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.chunks import Chunk, Outside, Sums, summed_powers
+from quorate.models.groups.chunks import Chunk, Outside, Sums, chunks, summed_powers
 from quorate.models.groups.integrals import Nodes, Prior
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.nested_block import Block
 from quorate.models.groups.nesting import Nesting
-from quorate.models.groups.points import Derivatives, Points
+from quorate.models.groups.points import Derivatives, Points, RoughFit
+from quorate.models.groups.pooling import pooled_by_newton
 from quorate.models.groups.quadrature import gauss_hermite
-from quorate.models.groups.rows import arranged
+from quorate.models.groups.rows import GROWTH, arranged
+from quorate.models.groups.tables import Tables
 
 _ROWS = 32_768  # of a block, about
 _ENTRIES = 2_097_152  # of nodes of a block that are kept at a time
@@ -47,28 +49,23 @@ class NestedByNodes:
     blocks: tuple[Block, ...]
     outside: Outside
     effort: Effort
+    fit: RoughFit | None = None  # of the prior times the likelihood of the shard
 
     @classmethod
     def of(
-        cls,
-        family: Family,
-        columns: Array,
-        varying: list[Array],
-        response: Array,
-        groups: list[IntArray],
-        effort: Effort,
+        cls, family: Family, tables: Tables, effort: Effort, growth: float = GROWTH
     ) -> "NestedByNodes":
-        """Arrange X (n, p), y (n,), and Z (n, q) and codes of groups (n,) of both levels."""
-        outside = Outside.of(family, columns, response)
-        nesting, place = Nesting.of_rows(*groups)
+        """Arrange rows by inner group, in blocks of outer groups. For `growth` see `arranged`."""
+        outside = Outside.of(family, tables.columns, tables.response)
+        nesting, place = Nesting.of_rows(*tables.groups)
         sizes = np.bincount(place).astype(np.float64)
         order, ends = np.argsort(place, kind="stable"), np.cumsum(sizes).astype(np.int64)
         blocks = []
         for outer in nesting.parts(sizes, _ROWS):
             inner = nesting.inner_of(outer)
             rows = order[ends[inner[0]] - int(sizes[inner[0]]) : ends[inner[-1]]]
-            tables = [columns[rows], *(z[rows] for z in varying), response[rows]]
-            blocks.append(_block(family, nesting.of_outer(outer), tables, place[rows] - inner[0]))
+            some, places = nesting.of_outer(outer), place[rows] - inner[0]
+            blocks.append(_block(family, some, tables.at(rows), places, growth))
         return cls(nesting, tuple(blocks), outside, effort)
 
     @property
@@ -81,9 +78,25 @@ class NestedByNodes:
         """Dimensions of an integral, over both levels."""
         return sum(len(anchors) for anchors in self.blocks[0].anchors)
 
-    def with_effort(self, effort: Effort) -> "NestedByNodes":
-        """The same shard, with another effort."""
-        return replace(self, effort=effort)
+    @property
+    def size(self) -> tuple[int, int]:
+        """Numbers of outer groups and of rows, where equal rows count as one."""
+        return self.nesting.n_outer, sum(block.rows.n_rows for block in self.blocks)
+
+    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
+        """A fit without groups, by a few steps of Newton's method from `start` (d,)."""
+        p, q = len(self.outside.response_by_column), len(self.blocks[0].anchors[1])
+        return pooled_by_newton(self._without_outer, start, p, q)
+
+    def _without_outer(self, points: Points) -> Iterator[Chunk]:
+        """All inner groups at points, if coefficients of outer ones are 0."""
+        for block in self.blocks:
+            anchors = np.zeros_like(block.anchors[1])[:, None]
+            yield from chunks(block.family, block.rows, points, anchors, 1)
+
+    def adapted(self, effort: Effort, fit: RoughFit | None = None) -> "NestedByNodes":
+        """The same shard, with another effort, and with a fit."""
+        return replace(self, effort=effort, fit=fit)
 
     def anchored_at(self, point: Points, n_steps: int) -> "NestedByNodes":
         """The same shard, with anchors at the modes of groups at one point."""
@@ -182,10 +195,12 @@ class NestedByNodes:
             yield slice(first, first + at_once)
 
 
-def _block(family: Family, nesting: Nesting, tables: list[Array], place: IntArray) -> Block:
-    """From X, Z, Z_inner and y of the rows of a block, and the places of their inner groups."""
-    columns, outer, varying, response = tables
-    rows = arranged(columns, varying, response, place, outer)
+def _block(
+    family: Family, nesting: Nesting, tables: Tables, place: IntArray, growth: float
+) -> Block:
+    """From the rows of a block, and the places of their inner groups."""
+    columns, (outer, varying), response, _ = tables
+    rows = arranged(columns, varying, response, place, growth, outer)
     within = nesting.within[place]
     by_response = np.array([np.bincount(within, weights=z * response) for z in outer.T])
     sizes = nesting.n_outer, nesting.n_inner

@@ -19,6 +19,8 @@ from quorate.models.groups.arrow import Arrow, arrow
 from quorate.models.groups.chunks import Chunk, chunks, mean_and_factor
 from quorate.models.groups.integrals import (
     LONGEST_STEP,
+    MOST_STEPS,
+    SHORT_STEP,
     Nodes,
     Prior,
     add_quadratic,
@@ -71,15 +73,31 @@ class Block:
         return replace(self, anchors=(found.outer[:, 0], found.inner[:, 0]))
 
     def centre(self, points: Points, n_steps: int) -> Centre:
-        """The joint mode of u and v, after some Newton steps from the anchors."""
-        priors = Prior.of(points.covs[0]), Prior.of(points.covs[1])
+        """The joint mode of u and v, after some Newton steps from the anchors.
+
+        As for one level, more steps follow at points where the last one was long.
+        """
         u, v = (np.repeat(each[:, None], len(points.betas), axis=1) for each in self.anchors)
         for _ in range(n_steps):
-            slopes, curvatures = self._derivatives(points, u, v)
-            found = arrow(slopes, curvatures, self.nesting, priors, (u, v))
-            outer, inner = found.step(LONGEST_STEP)
-            u, v = u + outer, v + inner
+            u, v, found, length = self._stepped(points, u, v)
+        far = length > SHORT_STEP
+        for _ in range(MOST_STEPS):
+            if not far.any():
+                break
+            u[:, far], v[:, far], nearer, length = self._stepped(
+                points.part(far), u[:, far], v[:, far]
+            )
+            found.put(far, nearer)
+            far[far] = length > SHORT_STEP
         return Centre(u, v, found)
+
+    def _stepped(self, points: Points, u: Array, v: Array) -> tuple[Array, Array, Arrow, Array]:
+        """u and v after a Newton step, the curvature before it, and its length (n_points,)."""
+        priors = Prior.of(points.covs[0]), Prior.of(points.covs[1])
+        slopes, curvatures = self._derivatives(points, u, v)
+        found = arrow(slopes, curvatures, self.nesting, priors, (u, v))
+        outer, inner, length = found.step(LONGEST_STEP)
+        return u + outer, v + inner, found, length
 
     def _derivatives(self, points: Points, u: Array, v: Array) -> tuple[Array, Array]:
         """Slopes (Q, n_points, n_inner) and curvatures (Q, Q, n_points, n_inner) of rows."""

@@ -18,8 +18,9 @@ from quorate.models.groups.gaussian import ClosedForm, normal_moments
 from quorate.models.groups.integrals import Prior, parts
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.nesting import Nesting
-from quorate.models.groups.points import Derivatives, Points
+from quorate.models.groups.points import Derivatives, Points, RoughFit
 from quorate.models.groups.quadrature import coloured, covariance_of, solved, whitened
+from quorate.models.groups.tables import Tables
 
 _GROUPS = 4096  # of the inner level, at a time
 
@@ -69,12 +70,19 @@ class NestedClosedForm:
     form: ClosedForm  # of the inner groups, with the columns of both levels
 
     @classmethod
-    def of(
-        cls, columns: Array, varying: list[Array], response: Array, groups: list[IntArray]
-    ) -> "NestedClosedForm":
-        """Reduce X (n, p), y (n,), and Z (n, q) and codes of groups (n,) of both levels."""
-        nesting, place = Nesting.of_rows(*groups)
-        return cls(nesting, ClosedForm.of(columns, np.hstack(varying), response, place))
+    def of(cls, tables: Tables) -> "NestedClosedForm":
+        """Reduce the rows of a shard."""
+        nesting, place = Nesting.of_rows(*tables.groups)
+        varying = np.hstack(tables.varying)
+        return cls(nesting, ClosedForm.of(tables.columns, varying, tables.response, place))
+
+    @property
+    def fit(self) -> None:
+        """None: the fit is made when it is asked for."""
+
+    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
+        """A fit without groups; see `ClosedForm.pooled_fit`."""
+        return self.form.pooled_fit(start, log_sds)
 
     @property
     def codes(self) -> IntArray:

@@ -1,22 +1,44 @@
-"""What is found out about a shard once: where nodes are placed, and how many are needed."""
+"""What is found out about a shard once: a fit, where nodes are placed, and how many.
 
+The search runs on some of the groups; a few steps with all of them follow. The fit says where the
+nodes start from, and where passes over all shards begin.
+"""
+
+from collections.abc import Callable
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
+from quorate.models.families import Family
 from quorate.models.groups.accuracy import Effort, sufficient
-from quorate.models.groups.points import Derivatives, Points
+from quorate.models.groups.points import Derivatives, Points, RoughFit
+from quorate.models.groups.tables import Tables
 
-ROUGH = Effort(5, 4)  # from anchors at 0
-_MOST_STEPS = 40  # of the search for a rough mode
-_ANCHOR_STEPS = 12
-_STEP = 1e-4  # of central differences of the gradient
+_FEW_GROUPS, _FEW_ROWS = 300, 6000  # that may stand for all groups of a shard
+_COARSE = 1.6  # growth of bundles of a few groups
+_ROUGH = Effort(5, 2)  # from anchors at 0
+_MOST_STEPS = 40  # of the search
+_LAST_STEPS = 4  # with the gradient of all groups, at most
+_CONVERGED = 0.05  # standard deviations
+_LONGEST_LAST_STEP = 5.0
+_ANCHOR_STEPS = 8
+_STEP = 1e-4  # of central differences of the gradient, relative to standard deviations
 _WIDEST = 3.0  # standard deviation of a coordinate of which the shard knows little
+
+Density = Callable[[Array], tuple[Array, Array]]  # log densities and gradients at points
 
 
 class GroupedPosterior(Protocol):
     """What the preparation needs of a model."""
+
+    @property
+    def family(self) -> Family:
+        """The family of the regression."""
+
+    @property
+    def log_sds(self) -> IntArray:
+        """Coordinates that are logarithms of standard deviations."""
 
     def initial(self) -> Array:
         """Where the search starts."""
@@ -31,21 +53,36 @@ class GroupedPosterior(Protocol):
         """Gradients of the log-likelihood, from derivatives in those parts."""
 
 
-class Adaptable(Protocol):
-    """A shard whose integrals are computed by nodes."""
+class Integrated(Protocol):
+    """A shard with its integrated likelihood."""
+
+    def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
+        """Integrated log-likelihood of each point, and its derivatives."""
+
+
+class Adaptable(Integrated, Protocol):
+    """A shard whose integrals are computed by nodes: `ByNodes`, `NestedByNodes`."""
+
+    @classmethod
+    def of(cls, family: Family, tables: Tables, effort: Effort, growth: float = ...) -> Self:
+        """Arrange rows by group, with anchors at 0."""
 
     @property
     def dim(self) -> int:
         """Dimensions of an integral, over all levels."""
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Numbers of outer groups and of rows."""
+
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
 
-    def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
-        """Integrated log-likelihood of each point, and its derivatives."""
+    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
+        """A fit without groups, where searches start."""
 
-    def with_effort(self, effort: Effort) -> Self:
-        """The same shard, with another effort."""
+    def adapted(self, effort: Effort, fit: RoughFit | None = None) -> Self:
+        """The same shard, with another effort, and with a fit."""
 
     def anchored_at(self, point: Points, n_steps: int) -> Self:
         """The same shard, with anchors at the modes of groups at one point."""
@@ -54,51 +91,92 @@ class Adaptable(Protocol):
 S = TypeVar("S", bound=Adaptable)
 
 
-def prepared(model: GroupedPosterior, rough: S) -> S:
-    """Find a rough mode, anchors there, and the effort that is needed.
-
-    `rough` has its anchors at 0, and the effort `ROUGH`.
-    """
+def prepared(model: GroupedPosterior, kind: type[S], tables: Tables) -> S:
+    """Arrange rows by group; find a fit, anchors there, and the effort that is needed."""
+    shard = kind.of(model.family, tables, _ROUGH)
+    some, times = _some_groups(model, shard, kind, tables)
     with np.errstate(all="ignore"):
-        mode = _rough_mode(model, rough)
-        anchored = rough.anchored_at(model.taken_apart(mode[None]), _ANCHOR_STEPS)
-        cov = _rough_cov(model, anchored, mode)
+        start = some.pooled_fit(model.initial(), model.log_sds)
+        fit = searched(density(model, some, times), start)
+        point = model.taken_apart(fit.mode[None])
+        some = some.anchored_at(point, _ANCHOR_STEPS)
 
         def values(points: Array, effort: Effort) -> Array:
-            shard = anchored.with_effort(effort)
-            likelihoods = shard.log_likelihoods(model.taken_apart(points))
-            return likelihoods + model.log_prior_and_gradient_many(points)[0]
+            likelihoods = some.adapted(effort).log_likelihoods(model.taken_apart(points))
+            return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
 
-        return anchored.with_effort(sufficient(values, mode, cov, anchored.dim))
+        effort = sufficient(values, fit.mode, fit.cov, some.dim)
+        shard = shard.anchored_at(point, _ANCHOR_STEPS).adapted(effort)
+        return shard.adapted(effort, polished(density(model, shard), fit))
 
 
-def _rough_mode(model: GroupedPosterior, rough: Adaptable) -> Array:
-    """About the mode of the whole prior times the likelihood of the shard."""
+def density(model: GroupedPosterior, shard: Integrated, times: float = 1.0) -> Density:
+    """The whole prior times the likelihood of a shard, which counts so many times."""
+
+    def at(points: Array) -> tuple[Array, Array]:
+        prior, of_prior = model.log_prior_and_gradient_many(points)
+        values, slopes = shard.log_likelihoods_and_gradients(model.taken_apart(points))
+        return prior + times * values, of_prior + times * model.gradients(points, slopes)
+
+    return at
+
+
+def searched(density: Density, start: RoughFit) -> RoughFit:
+    """About the mode of a density, and the covariance from the curvature there."""
     from scipy.optimize import minimize  # slow to import
 
-    def fall(x: Array) -> tuple[float, Array]:
-        value, gradient = _density(model, rough, x[None])
+    lower = np.linalg.cholesky(start.cov)
+
+    def fall(z: Array) -> tuple[float, Array]:
+        value, gradient = density((start.mode + lower @ z)[None])
         fine = np.isfinite(value[0]) and np.isfinite(gradient[0]).all()
-        return (-float(value[0]), -gradient[0]) if fine else (1e300, np.zeros_like(x))
+        return (-float(value[0]), -(lower.T @ gradient[0])) if fine else (1e300, 0.0 * z)
 
     found = minimize(
-        fall, model.initial(), jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}
+        fall,
+        np.zeros(len(lower)),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": _MOST_STEPS, "ftol": 1e-7},
     )
-    return np.asarray(found.x)
+    mode = start.mode + lower @ found.x
+    return RoughFit(mode, _covariance(density, mode, start.cov))
 
 
-def _rough_cov(model: GroupedPosterior, anchored: Adaptable, mode: Array) -> Array:
+def polished(density: Density, fit: RoughFit) -> RoughFit:
+    """The fit after Newton steps, with the curvature where they end."""
+    mode, cov = fit
+    for _ in range(_LAST_STEPS):
+        value, gradient = density(mode[None])
+        step = cov @ gradient[0]
+        length = np.sqrt(max(float(gradient[0] @ step), 0.0))
+        moved = mode + min(1.0, _LONGEST_LAST_STEP / max(length, 1e-300)) * step
+        if not density(moved[None])[0][0] > value[0]:
+            break
+        mode = moved
+        if length < _CONVERGED:
+            break
+    return RoughFit(mode, _covariance(density, mode, cov))
+
+
+def _covariance(density: Density, mode: Array, rough: Array) -> Array:
     """Covariance from the curvature at the mode. Flat directions are given a moderate width."""
-    dim = len(mode)
-    steps = _STEP * np.eye(dim)
-    _, gradients = _density(model, anchored, mode + np.concatenate([steps, -steps]))
-    curvature = -(gradients[:dim] - gradients[dim:]) / (2 * _STEP)
-    curvature = np.nan_to_num(0.5 * (curvature + curvature.T))
-    bends, axes = np.linalg.eigh(curvature)
-    return np.asarray(axes / np.maximum(bends, _WIDEST**-2) @ axes.T)
+    sds = np.sqrt(np.diag(rough))
+    steps = _STEP * np.diag(sds)
+    _, gradients = density(mode + np.concatenate([steps, -steps]))
+    bends = -(gradients[: len(mode)] - gradients[len(mode) :]) / (2 * _STEP * sds[:, None])
+    bends = np.nan_to_num(0.5 * (bends + bends.T))
+    values, axes = np.linalg.eigh(bends)
+    return np.asarray(axes / np.maximum(values, _WIDEST**-2) @ axes.T)
 
 
-def _density(model: GroupedPosterior, shard: Adaptable, points: Array) -> tuple[Array, Array]:
-    prior, of_prior = model.log_prior_and_gradient_many(points)
-    values, slopes = shard.log_likelihoods_and_gradients(model.taken_apart(points))
-    return prior + values, of_prior + model.gradients(points, slopes)
+def _some_groups(
+    model: GroupedPosterior, shard: S, kind: type[S], tables: Tables
+) -> tuple[S, float]:
+    """Groups that stand for all, evenly spaced, and how many times they do."""
+    n_groups, n_rows = shard.size
+    step = min(n_groups // _FEW_GROUPS, n_rows // _FEW_ROWS)
+    if step < 2:
+        return shard, 1.0
+    some, times = tables.every(step)
+    return kind.of(model.family, some, _ROUGH, _COARSE), times

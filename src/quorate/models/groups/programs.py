@@ -167,7 +167,7 @@ class ProgramModel:
         given = unanchored(inputs, len(codes), self.program.local_dim)
         nowhere = np.zeros((len(codes), len(self.program.level.names)))
         try:
-            x, given = anchored(_ShardPosterior(self, rows_in(shard)), given, self.initial())
+            x, given = anchored(_ShardPosterior(self), given, self.initial())
         except BadInputError as error:  # remembered: the search is long, and would fail again
             return Ready(given, codes, nowhere, str(error))
         both = np.concatenate([x, np.ravel(given.anchors)])
@@ -213,12 +213,11 @@ class _ShardPosterior:
     """Prior times integrated likelihood of a shard, with arguments that are still being chosen."""
 
     model: ProgramModel
-    n_rows: int
 
     def values(self, points: Array, given: Arguments) -> Array:
         model = self.model
-        likelihood = model.backend.each(model.at.value, points, given, self.n_rows)
-        return np.asarray(model.log_prior_many(points) + likelihood)
+        one, at = model.backend.one, model.at  # points are few: none is padded
+        return np.array([float(one(at.prior, x, None) + one(at.value, x, given)) for x in points])
 
     def value_and_gradient(self, x: Array, given: Arguments) -> tuple[float, Array]:
         if isinstance(self.model, JaxProgramModel):

@@ -97,18 +97,18 @@ def _cholesky(matrix: Any, xp: Namespace) -> list[list[Any]]:
 
 def newton_step(
     upper: list[list[Any]], slope: Any, longest: float | AnyArray, xp: Namespace = np
-) -> list[Any]:
-    """H⁻¹ g, shortened so that it is at most `longest` standard deviations of N(0, H⁻¹).
+) -> tuple[list[Any], AnyArray]:
+    """H⁻¹ g, shortened to at most `longest` standard deviations of N(0, H⁻¹), and its whole length.
 
     `upper` is U of `spread`, and `slope[i]` are the entries of g.
     """
     white = whitened(upper, slope)
     length = xp.sqrt(sum(part**2 for part in white))
     shorter = xp.minimum(1.0, longest / xp.maximum(length, 1e-300))
-    return [shorter * part for part in coloured(upper, white)]
+    return [shorter * part for part in coloured(upper, white)], length
 
 
-def length(curvature: Any, vector: Any) -> AnyArray:
+def length_of(curvature: Any, vector: Any) -> AnyArray:
     """Length of a vector z in standard deviations of N(0, H⁻¹): the root of zᵀHz.
 
     `curvature[i][j]` and `vector[i]` are arrays. Only i >= j is read.

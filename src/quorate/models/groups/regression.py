@@ -26,10 +26,13 @@ from quorate.models.groups.levels import Level, LevelUniforms, Moments, Uniforms
 from quorate.models.groups.local import numbers_needed
 from quorate.models.groups.nested import NestedByNodes
 from quorate.models.groups.nested_gaussian import NestedClosedForm
-from quorate.models.groups.points import Derivatives, Points
-from quorate.models.groups.preparation import ROUGH, prepared
+from quorate.models.groups.points import Derivatives, Points, RoughFit
+from quorate.models.groups.preparation import density, polished, prepared, searched
+from quorate.models.groups.tables import Tables
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
+
+_STEP = 1e-4  # of central differences, relative to standard deviations
 
 
 class Integrated(Protocol):
@@ -38,6 +41,13 @@ class Integrated(Protocol):
     @property
     def codes(self) -> IntArray:
         """Codes of the groups of the outer level, in rising order."""
+
+    @property
+    def fit(self) -> RoughFit | None:
+        """About the mode and covariance of the prior times the likelihood of the shard."""
+
+    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
+        """A fit without groups, where searches start."""
 
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
@@ -92,6 +102,16 @@ class GroupedRegression:
         """The encoding of the formula, if the model has one."""
         return self.fixed.encoding
 
+    @cached_property
+    def log_sds(self) -> IntArray:
+        """Coordinates that are logarithms of standard deviations, that of `linear` included."""
+        found = [self.fixed.dim - 1] if self._is_linear else []
+        first = self.fixed.dim
+        for one in self.covariances:
+            found += range(first, first + len(one.level.names))
+            first += one.dim
+        return np.array(found)
+
     def initial(self) -> Array:
         return np.zeros(self.dim)
 
@@ -139,6 +159,31 @@ class GroupedRegression:
                 self.taken_apart(points)
             )
             return values, self.gradients(points, slopes)
+
+    def rough_fit(self, shard: Shard, n_shards: float) -> RoughFit:
+        """Mode and covariance of the subposterior of a shard, but for the skewness of priors."""
+        kept = self._kept(shard)
+        with np.errstate(all="ignore"):
+            fit = kept.fit or self._fitted(kept)
+            return self._with_part_of_prior(fit, n_shards)
+
+    def _fitted(self, kept: Integrated) -> RoughFit:
+        whole = density(self, kept)
+        return polished(whole, searched(whole, kept.pooled_fit(self.initial(), self.log_sds)))
+
+    def _with_part_of_prior(self, fit: RoughFit, n_shards: float) -> RoughFit:
+        """The fit with the prior to the power 1/K, by a Newton step; as it is if that fails."""
+        taken, dim = 1 - 1 / n_shards, self.dim
+        steps = _STEP * np.diag(np.sqrt(np.diag(fit.cov)))
+        points = np.concatenate([fit.mode[None], fit.mode + steps, fit.mode - steps])
+        gradients = self.log_prior_and_gradient_many(points)[1]
+        bends = (gradients[1 : dim + 1] - gradients[dim + 1 :]) / (2 * np.diag(steps)[:, None])
+        precision = np.linalg.inv(fit.cov) + taken * 0.5 * (bends + bends.T)
+        values, axes = np.linalg.eigh(np.nan_to_num(precision))
+        if not values[0] > 0:
+            return fit
+        cov = axes / values @ axes.T
+        return RoughFit(fit.mode - taken * cov @ gradients[0], cov)
 
     def local_moments(self, points: Array, shard: Shard) -> Mapping[str, Moments]:
         found = self._kept(shard).moments(self.taken_apart(points))
@@ -211,17 +256,14 @@ class GroupedRegression:
         n_rows, levels = len(response), self.levels
         groups = [codes_of_level(shard, n_rows, levels, i) for i in range(len(levels))]
         varying = [varying_of_level(shard, n_rows, level, i) for i, level in enumerate(levels)]
+        tables = Tables(columns, varying, response, groups)
         if len(levels) == 2:
-            return self._nested(columns, varying, response, groups)
+            return self._nested(tables)
         if self._is_linear:
             return ClosedForm.of(columns, varying[0], response, groups[0])
-        rough = ByNodes.of(self.family, columns, varying[0], response, groups[0], ROUGH)
-        return prepared(self, rough)
+        return prepared(self, ByNodes, tables)
 
-    def _nested(
-        self, columns: Array, varying: list[Array], response: Array, groups: list[IntArray]
-    ) -> Integrated:
+    def _nested(self, tables: Tables) -> Integrated:
         if self._is_linear:
-            return NestedClosedForm.of(columns, varying, response, groups)
-        rough = NestedByNodes.of(self.family, columns, varying, response, groups, ROUGH)
-        return prepared(self, rough)
+            return NestedClosedForm.of(tables)
+        return prepared(self, NestedByNodes, tables)

@@ -14,7 +14,7 @@ import numpy as np
 from quorate._types import Array, BoolArray, IntArray
 
 _EXACT_SIZES = 8  # groups with fewer rows share a bundle only with groups of the same size
-_GROWTH = 1.2  # most rows of a group in a bundle, relative to the smallest group in it
+GROWTH = 1.2  # more bundles cost time for each, fewer cost time for rows that count nothing
 _ROWS = 4096  # of a bundle, about
 
 
@@ -49,6 +49,11 @@ class GroupedRows:
         """Number of groups."""
         return len(self.codes)
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, where equal rows count as one."""
+        return sum(int((bundle.counts > 0).sum()) for bundle in self.bundles)
+
     def of_groups(self, codes: IntArray) -> "GroupedRows":
         """The rows of some groups, in any order."""
         positions = np.full(self.n_groups, -1)
@@ -59,11 +64,17 @@ class GroupedRows:
 
 
 def arranged(
-    columns: Array, varying: Array, response: Array, group: IntArray, outer: Array | None = None
+    columns: Array,
+    varying: Array,
+    response: Array,
+    group: IntArray,
+    growth: float = GROWTH,
+    outer: Array | None = None,
 ) -> GroupedRows:
     """Arrange rows by group: X (n, p), Z (n, q), y (n,) and the code of each row's group (n,).
 
-    If the groups lie within others, `outer` is Z of these.
+    `growth` is the number of rows of the largest group in a bundle relative to the smallest. If the
+    groups lie within others, `outer` is Z of these.
     """
     codes, which = np.unique(group, return_inverse=True)
     tables = (columns, varying, np.empty((len(columns), 0)) if outer is None else outer)
@@ -74,7 +85,7 @@ def arranged(
     distinct = [table[first] for table in tables]
     return GroupedRows(
         np.asarray(codes),
-        tuple(_bundles(distinct, sums, counts.astype(float), which[first])),
+        tuple(_bundles(distinct, sums, counts.astype(float), which[first], growth)),
         varying.shape[1] == 1 and bool((varying == 1).all()),
     )
 
@@ -100,12 +111,12 @@ def _starts(counts: IntArray) -> IntArray:
 
 
 def _bundles(
-    tables: Sequence[Array], response: Array, counts: Array, which: IntArray
+    tables: Sequence[Array], response: Array, counts: Array, which: IntArray, growth: float
 ) -> Iterator[Bundle]:
     """Bundles of rows that are sorted by group; `tables` are X, Z, and Z of the outer level."""
     sizes = np.bincount(which)
     first_row = _starts(sizes)
-    for size, groups in _by_size(sizes):
+    for size, groups in _by_size(sizes, growth):
         offsets = np.arange(size)[:, None]
         is_row = offsets < sizes[groups]
         rows = np.where(is_row, first_row[groups] + offsets, 0)
@@ -126,14 +137,14 @@ def _dense(table: Array, rows: IntArray, is_row: BoolArray) -> Array:
     return np.ascontiguousarray(dense)
 
 
-def _by_size(sizes: IntArray) -> Iterator[tuple[int, IntArray]]:
+def _by_size(sizes: IntArray, growth: float) -> Iterator[tuple[int, IntArray]]:
     """Groups that share a bundle, with the number of rows of the largest of them."""
     order = np.argsort(sizes, kind="stable")
     ranked = sizes[order]
     start = 0
     while start < len(order):
         least = int(ranked[start])
-        most = least if least < _EXACT_SIZES else int(_GROWTH * least)
+        most = least if least < _EXACT_SIZES else int(growth * least)
         alike = int(np.searchsorted(ranked, most, side="right"))
         end = min(alike, start + max(1, _ROWS // most))
         yield int(ranked[end - 1]), np.asarray(order[start:end])

@@ -1,0 +1,301 @@
+"""NumPyro programs with a plate of groups, whose latent variables are integrated out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from quorate._extras import jax_in_float64
+from quorate._types import Array
+from quorate.errors import require
+from quorate.models.arrays import AnyArray, indexed
+from quorate.models.groups.backends import JaxBackend
+from quorate.models.groups.examination import Example, examined
+from quorate.models.groups.inference import local_point
+from quorate.models.groups.levels import Level
+from quorate.models.groups.plates import Constants, PlateModel, PlateProgram, started, sums_along
+from quorate.models.groups.programs import require_few_dimensions
+from quorate.models.numpyro_program import (
+    Site,
+    examine,
+    factors_in,
+    is_latent,
+    log_probs,
+    run_at,
+)
+from quorate.models.splitting import (
+    PER_ROW,
+    Split,
+    probes,
+    read_roles,
+    refuse_row_latent,
+    require_same_prior,
+)
+
+
+@dataclass(frozen=True)
+class NumpyroPlate:
+    """A NumPyro program with a plate of groups of any size.
+
+    Parameters
+    ----------
+    model, split
+        As the user gave them.
+    sites
+        Global latent variables, in the order of the unconstrained vector.
+    local_sites
+        Latent variables of groups, with the shapes that they have for one group.
+    group_axes
+        For each site with one log density a group, its axis of groups.
+    row_axes
+        For each site with one log density a row, its axis of rows.
+    roles
+        Role of each factor: prior or likelihood.
+    shown, variables
+        Names of what is reported of groups, and of global variables.
+    example
+        Rows, constants and the number of groups, for runs that need only the prior.
+    """
+
+    model: Callable[..., Any]
+    split: Split
+    sites: tuple[Site, ...]
+    local_sites: tuple[Site, ...]
+    group_axes: Mapping[str, int]
+    row_axes: Mapping[str, int]
+    roles: Mapping[str, str]
+    example: Example
+    shown: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+    def log_prior(self, x: AnyArray) -> AnyArray:
+        trace, jacobians = self._run_example(x)
+        priors = [log_probs(s) for name, s in trace.items() if self._is_global_prior(name)]
+        parts = [*priors, *(jacobians[site.name] for site in self.sites)]
+        return sum((part.sum() for part in parts), jax_in_float64().numpy.zeros(()))
+
+    def densities(
+        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+    ) -> tuple[AnyArray, AnyArray]:
+        trace, jacobians = self.run(x, z, rows, constants)
+        own = sum(
+            sums_along(log_probs(trace[name]), axis) for name, axis in self.group_axes.items()
+        )
+        own = own + sum(
+            sums_along(jacobians[site.name], self.group_axes[site.name])
+            for site in self.local_sites
+        )
+        of_rows = [sums_along(log_probs(trace[name]), axis) for name, axis in self.row_axes.items()]
+        return own, sum(of_rows)
+
+    def reported(
+        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+    ) -> AnyArray:
+        trace, _ = self.run(x, z, rows, constants)
+        return jax_in_float64().numpy.concatenate(
+            [self.of_group(trace, name).reshape(len(z), -1) for name in self.shown], axis=1
+        )
+
+    def of_group(self, trace: Mapping[str, Any], name: str) -> AnyArray:
+        """The value of a site with its axis of groups first."""
+        xp = jax_in_float64().numpy
+        return xp.moveaxis(trace[name]["value"], self.group_axes.get(name, 0), 0)
+
+    def shown_names(self) -> tuple[str, ...]:
+        """One name for each number that is reported of a group."""
+        trace, _ = self._run_example(
+            jax_in_float64().numpy.zeros(sum(prod(site.shape) for site in self.sites))
+        )
+        shapes = {name: np.shape(self.of_group(trace, name))[1:] for name in self.shown}
+        return tuple(label for name, shape in shapes.items() for label in indexed(name, shape))
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        values = self._natural(draws)
+        return {name: np.asarray(values[name]) for name in self.variables}
+
+    def run(
+        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+    ) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """The trace of the program, and the log-Jacobians of latent sites."""
+        xp = jax_in_float64().numpy
+        free, start = {}, 0
+        for site in self.sites:
+            free[site.name] = x[start : start + prod(site.shape)].reshape(site.shape)
+            start += prod(site.shape)
+        start = 0
+        for site in self.local_sites:
+            values = z[:, start : start + prod(site.shape)].reshape(len(z), *site.shape)
+            free[site.name] = xp.moveaxis(values, 0, self.group_axes[site.name])
+            start += prod(site.shape)
+        return run_at(self.model, {**constants, **self.split.restored(rows, xp)}, free)
+
+    def _run_example(self, x: AnyArray) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        rows, constants, n_groups = self.example
+        dim = sum(prod(site.shape) for site in self.local_sites)
+        return self.run(x, jax_in_float64().numpy.zeros((n_groups, dim)), rows, constants)
+
+    def _is_global_prior(self, name: str) -> bool:
+        if name in self.group_axes:
+            return False
+        return self.roles.get(name) == "prior" or any(site.name == name for site in self.sites)
+
+    @cached_property
+    def _natural(self) -> Callable[[Array], dict[str, AnyArray]]:
+        jax = jax_in_float64()
+
+        def natural(x: AnyArray) -> dict[str, AnyArray]:
+            trace, _ = self._run_example(x)
+            return {name: trace[name]["value"] for name in self.variables}
+
+        compiled: Callable[[Array], dict[str, AnyArray]] = jax.jit(jax.vmap(natural))
+        return compiled
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_natural"}
+
+
+def from_local_numpyro(
+    model: Callable[..., Any],
+    split: Split,
+    data: Mapping[str, Any],
+    factors: Mapping[str, str] | None,
+    initial: Any,
+    local: str,
+) -> PlateModel:
+    """The model of `from_numpyro` with `local`."""
+    xp = jax_in_float64().numpy
+    rows = split.rows(data)
+    constants = {name: value for name, value in data.items() if name not in split.names}
+    found, trace = examine(model, {**constants, **split.restored(rows, xp)})
+    n_groups, dims = _frames(trace, local)
+    roles = read_roles(factors_in(trace), factors, "factor")
+    plate = _read_plate(model, split, found, trace, dims, len(next(iter(rows.values()))), roles)
+    names = tuple(label for site in plate.sites for label in site.labels)
+    local_dim = sum(prod(site.shape) for site in plate.local_sites)
+    require_few_dimensions(local_dim, ", ".join(site.name for site in plate.local_sites))
+    start = started(initial, np.zeros(len(names)), names)
+    whole = PlateProgram(plate, split, constants, None, n_groups, names, _NO_LEVEL, local_dim)
+    program, example, fewer = examined(whole, rows)
+    plate = _described(replace(plate, example=example), fewer)
+    values = plate.shown_names()
+    level = Level(program.level.name, values, (len(values),))
+    program = replace(program, plate=plate, level=level)
+    return PlateModel(program, start, JaxBackend())
+
+
+_NO_LEVEL = Level("", (), ())
+
+
+def _frames(trace: Mapping[str, Any], local: str) -> tuple[int, dict[str, int]]:
+    """Size of the plate of groups, and for each sample site within it, the plate's dimension."""
+    plates = [name for name, site in trace.items() if site["type"] == "plate"]
+    require(
+        local in plates,
+        f"The program has no plate named {local!r}. It has {', '.join(plates) or 'none'}.",
+    )
+    dims = {
+        name: frame.dim
+        for name, site in trace.items()
+        if site["type"] == "sample"
+        for frame in site["cond_indep_stack"]
+        if frame.name == local
+    }
+    return int(trace[local]["args"][0]), dims
+
+
+def _read_plate(
+    model: Callable[..., Any],
+    split: Split,
+    found: tuple[Site, ...],
+    trace: Mapping[str, Any],
+    dims: Mapping[str, int],
+    n_rows: int,
+    roles: Mapping[str, str],
+) -> NumpyroPlate:
+    """Which sites are global, which belong to groups, and which to rows."""
+    group_axes = {name: len(trace[name]["fn"].batch_shape) + dim for name, dim in dims.items()}
+    sites = tuple(site for site in found if site.name not in dims)
+    own = [site for site in found if site.name in dims]
+    require(bool(own), "The plate holds no latent variable, so nothing is local.")
+    local_sites = tuple(
+        Site(site.name, _without(site.shape, group_axes[site.name]), ()) for site in own
+    )
+    row_axes = {}
+    for name, site in trace.items():
+        if site["type"] != "sample" or is_latent(site):
+            continue
+        shape = np.shape(log_probs(site))
+        if n_rows in shape and roles.get(name) != "prior":
+            row_axes[name] = shape.index(n_rows)
+            group_axes.pop(name, None)
+        else:
+            known = name in group_axes or roles.get(name) == "prior"
+            require(
+                known,
+                f"Site {name} has log densities of shape {shape}, for {n_rows} rows. It must have "
+                "one for each row: observe it in a plate of rows, without `to_event`.",
+            )
+    require(bool(row_axes), "The program observes no rows.")
+    row_plates = {f.name for name in row_axes for f in trace[name]["cond_indep_stack"]}
+    for site in sites:
+        plates = {f.name for f in trace[site.name]["cond_indep_stack"]}
+        require(not plates & row_plates, f"Latent variable {site.name} is one per row. {PER_ROW}")
+    return NumpyroPlate(model, split, sites, local_sites, group_axes, row_axes, roles, ({}, {}, 0))
+
+
+def _described(plate: NumpyroPlate, fewer: Example) -> NumpyroPlate:
+    """The plate with the names of what it reports. Priors that depend on rows are refused."""
+    for rows, constants, _ in (plate.example, fewer):
+        arguments = {**constants, **plate.split.restored(rows, jax_in_float64().numpy)}
+        shapes = {site.name: site.shape for site in examine(plate.model, arguments)[0]}
+        for site in plate.sites:
+            refuse_row_latent(site.name, site.shape, shapes.get(site.name, ()))
+    runs = [_values(plate, plate.example, 1.0), _values(plate, plate.example, 0.5)]
+    runs.append(_values(plate, fewer, 1.0))
+    for site in plate.sites:
+        for _, priors in runs[1:]:
+            require_same_prior(site.name, runs[0][1][site.name], priors[site.name])
+    values = {name: [told[name] for told, _ in runs] for name in runs[0][0]}
+    sizes = [plate.example[2], plate.example[2], fewer[2]]
+    own = [site.name for site in plate.local_sites]
+    own += [name for name, each in values.items() if _is_of_groups(each, sizes)]
+    variables = [site.name for site in plate.sites]
+    variables += [name for name, each in values.items() if _is_global(each)]
+    return replace(plate, shown=tuple(own), variables=tuple(variables))
+
+
+def _values(
+    plate: NumpyroPlate, example: Example, scale: float
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Deterministic variables, and log priors of global ones, at some point."""
+    rows, constants, n_groups = example
+    x = probes(sum(prod(site.shape) for site in plate.sites), 1)[0]
+    z = scale * local_point(n_groups, sum(prod(site.shape) for site in plate.local_sites))
+
+    def evaluate(x: AnyArray, z: AnyArray, rows: Any) -> Any:
+        trace, _ = plate.run(x, z, rows, constants)
+        told = {name: s["value"] for name, s in trace.items() if s["type"] == "deterministic"}
+        return told, {site.name: log_probs(trace[site.name]).sum() for site in plate.sites}
+
+    jax = jax_in_float64()
+    told, priors = jax.tree.map(np.asarray, jax.jit(evaluate)(x, z, rows))
+    return told, priors
+
+
+def _is_of_groups(values: list[Array], sizes: list[int]) -> bool:
+    """Whether a variable has one entry for each group, and depends on the local parameters."""
+    sized = all(value.shape[:1] == (n,) for value, n in zip(values, sizes, strict=True))
+    return sized and not np.allclose(values[0], values[1])
+
+
+def _is_global(values: list[Array]) -> bool:
+    """Whether a variable depends on neither local parameters nor rows."""
+    first, *others = values
+    return all(value.shape == first.shape and np.allclose(value, first) for value in others)
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]

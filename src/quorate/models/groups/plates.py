@@ -1,0 +1,157 @@
+"""Programs with a plate of groups: one form for NumPyro and PyMC.
+
+A plate's program is a JAX function of global parameters, of local ones, and of rows. On a shard the
+plate shrinks to the groups of the shard if the program lets it; otherwise the program runs on all
+groups, and those of the shard are used.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from quorate._extras import jax_in_float64
+from quorate._types import Array, IntArray
+from quorate.errors import require
+from quorate.models.arrays import AnyArray
+from quorate.models.checks import call
+from quorate.models.groups.backends import Backend
+from quorate.models.groups.levels import Level
+from quorate.models.groups.programs import JaxProgramModel
+from quorate.models.groups.shards import codes_of, compact
+from quorate.models.protocol import Shard
+from quorate.models.splitting import Split
+
+Constants = Mapping[str, Any]  # what a program takes besides rows
+
+
+class Plate(Protocol):
+    """A program with a plate of any size, as JAX functions."""
+
+    def log_prior(self, x: AnyArray) -> AnyArray:
+        """Log prior of the global parameters, Jacobian included."""
+
+    def densities(
+        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+    ) -> tuple[AnyArray, AnyArray]:
+        """Log densities (m,) of local parameters z (m, q), Jacobian included; (n,) of rows."""
+
+    def reported(
+        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+    ) -> AnyArray:
+        """What is told of each group, on its natural scale: (m, r)."""
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        """Global variables on their natural scale."""
+
+
+@dataclass(frozen=True)
+class PlateProgram:
+    """The program of a plate, on shards.
+
+    Parameters
+    ----------
+    plate
+        The program.
+    split
+        The arrays that are cut.
+    constants
+        All other arguments, for all groups.
+    shrinking
+        Names of the constants that have one entry for each group, or hold their number, and shrink
+        with the groups of a shard. None if the program has to run on all groups.
+    n_groups
+        J, the number of groups of all the data.
+    names, level, local_dim
+        As those of `quorate.models.groups.at_point.Program`. The name of the level is that of the
+        array with the group of each row.
+    """
+
+    plate: Plate
+    split: Split
+    constants: Constants
+    shrinking: tuple[str, ...] | None
+    n_groups: int
+    names: tuple[str, ...]
+    level: Level
+    local_dim: int
+
+    def log_prior(self, x: AnyArray, backend: Backend) -> AnyArray:
+        return self.plate.log_prior(x)
+
+    def joint(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
+        placed, constants = self.placed(z, inputs, backend)
+        rows = inputs["rows"]
+        own, of_rows = call("model", self.plate.densities, x, placed, rows, constants)
+        own = own if self.shrinking is not None else own[inputs["labels"]]
+        return own + backend.sum_by_group(of_rows, inputs["index"], len(z))
+
+    def natural(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
+        placed, constants = self.placed(z, inputs, backend)
+        values = self.plate.reported(x, placed, inputs["rows"], constants)
+        return values if self.shrinking is not None else values[inputs["labels"]]
+
+    def prepared(self, shard: Shard) -> tuple[Any, IntArray]:
+        codes, index, order = compact(self.row_codes(shard))
+        held = self.split.restored(shard)
+        rows = {name: np.asarray(shard[name])[order] for name in held}
+        column = rows[self.level.name]
+        labels = column[np.searchsorted(index, np.arange(len(codes)))]
+        same = bool((column == labels[index]).all()) and len(np.unique(labels)) == len(codes)
+        require(same, f"The codes of groups do not agree with the array {self.level.name}.")
+        known = bool(((labels >= 0) & (labels < self.n_groups)).all())
+        require(
+            known,
+            f"{self.level.name} has entries up to {labels.max()}. The model was made for "
+            f"{self.n_groups} groups, 0 to {self.n_groups - 1}.",
+        )
+        if self.shrinking is not None:
+            rows[self.level.name] = index.astype(column.dtype)
+        own = self._own(labels)
+        return {"rows": rows, "index": index, "labels": labels, "own": own}, codes
+
+    def row_codes(self, shard: Shard) -> IntArray:
+        return codes_of(shard, self.level.name)
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        return self.plate.constrain(draws)
+
+    def _own(self, labels: IntArray) -> dict[str, Any]:
+        """The entries of constants that belong to these groups."""
+        arrays = (name for name in self.shrinking or () if np.ndim(self.constants[name]) > 0)
+        return {name: np.asarray(self.constants[name])[labels] for name in arrays}
+
+    def placed(self, z: AnyArray, inputs: Any, backend: Backend) -> tuple[AnyArray, Constants]:
+        """Local parameters and constants as the program takes them."""
+        if self.shrinking is None:
+            everywhere = backend.xp.zeros((self.n_groups, z.shape[1]))
+            return everywhere.at[inputs["labels"]].set(z), self.constants
+        sizes = {name: len(z) for name in self.shrinking if np.ndim(self.constants[name]) == 0}
+        return z, {**self.constants, **sizes, **inputs["own"]}
+
+
+@dataclass(frozen=True)
+class PlateModel(JaxProgramModel):
+    """A model with gradients from a program with a plate of groups."""
+
+    program: PlateProgram
+
+    def rows(self, data: Mapping[str, Any]) -> Shard:
+        """The data of shards: the arrays that are cut, rows first."""
+        return self.program.split.rows(data)
+
+
+def started(initial: Any, default: Array, names: tuple[str, ...]) -> tuple[float, ...]:
+    """The unconstrained point where searches for the mode start."""
+    require(bool(names), "The model has no global variables, so there is nothing to draw.")
+    start = default if initial is None else np.asarray(initial, dtype=np.float64)
+    fits = start.shape == (len(names),)
+    require(fits, f"initial must hold {len(names)} numbers, not {initial!r}.")
+    return tuple(map(float, start))
+
+
+def sums_along(values: AnyArray, axis: int) -> AnyArray:
+    """Sums over all axes but one."""
+    moved = jax_in_float64().numpy.moveaxis(values, axis, 0)
+    return moved.reshape(len(moved), -1).sum(axis=1)
