@@ -195,3 +195,29 @@ def test_an_integral_that_is_off_is_refused(shard):
     )
     with pytest.raises(BadInputError, match="log units"):
         model.log_likelihood(np.zeros(1), shard)
+
+
+def test_groups_follow_the_search_for_the_mode(rng):
+    # Groups know their rates well and the search starts far from the mode, so that centres of
+    # groups move by many of their standard deviations on the way.
+    group = np.repeat(np.arange(20), 30)
+    rates = np.exp(6.0 + 0.5 * rng.standard_normal(20))
+    shard = frozen({"g": group, "n": rng.poisson(rates[group]).astype(float)})
+
+    def log_likelihood(p, local, shard):
+        eta = p["mu"] + local["z"]
+        return shard["n"] * eta - np.exp(eta)
+
+    model = from_functions(
+        lambda p: -0.5 * (p["mu"] / 5) ** 2 - p["tau"],
+        log_likelihood,
+        {"mu": Real(), "tau": Positive()},
+        local={"z": Real()},
+        groups="g",
+        log_local=lambda p, local: -0.5 * (local["z"] / p["tau"]) ** 2 - np.log(p["tau"]),
+    )
+    effects = np.log(np.bincount(group, shard["n"]) / 30)
+    near = np.array([effects.mean(), np.log(effects.std())])
+    points = near + np.array([[0.0, 0.0], [0.3, 0.3], [-0.3, -0.3]])
+    found, expected = model.log_likelihood_many(points, shard), finely(model, points, shard)
+    assert np.allclose(found, expected, atol=0.2)

@@ -14,8 +14,8 @@ from quorate.models.groups.accuracy import Effort, finest, sufficient
 from quorate.models.groups.integral import Arguments
 from quorate.models.groups.quadrature import gauss_hermite
 
-_SEARCHES = (30, 10, 10, 10)  # Newton steps before each climb to the mode
-_ROUGH = Effort(5, 2)
+_SEARCHES = (30, *[10] * 14)  # Newton steps before each climb to the mode
+_ROUGH = Effort(5, 6)  # of the climb: groups must follow it, however far it goes
 _GAIN = 0.5  # log units; a climb that gains less was the last
 _STEP = 1e-3  # of finite differences of gradients
 _FLATTEST = 1e-4  # least curvature; points that are too far out are moved in afterwards
@@ -55,26 +55,29 @@ def with_effort(given: Arguments, effort: Effort) -> Arguments:
     )
 
 
-def anchored(posterior: Posterior, given: Arguments, start: Array) -> tuple[Array, Arguments]:
-    """A rough mode (d,), and the arguments with anchors, nodes and steps for this shard."""
+def examined_mode(posterior: Posterior, given: Arguments, start: Array) -> tuple[Array, Effort]:
+    """A rough mode (d,), and the effort that integrals need around it."""
     x = start
     for n_steps in _SEARCHES:
-        given = _at_modes(posterior, x, given, n_steps)
+        given = anchored(posterior, x, given, n_steps)
         before = x
         x = _climbed(posterior, x, given)
         high, low = posterior.values(np.array([x, before]), given)
         if not high - low > _GAIN:
             break
-    given = _at_modes(posterior, x, given, _SEARCHES[-1])
+    given = anchored(posterior, x, given, _SEARCHES[-1])
     cov = _covariance(posterior, x, given)
 
     def values(points: Array, effort: Effort) -> Array:
         return posterior.values(points, with_effort(given, effort))
 
-    return x, with_effort(given, sufficient(values, x, cov, given.anchors.shape[1]))
+    return x, sufficient(values, x, cov, given.anchors.shape[1])
 
 
-def _at_modes(posterior: Posterior, x: Array, given: Arguments, n_steps: int) -> Arguments:
+def anchored(
+    posterior: Posterior, x: Array, given: Arguments, n_steps: int = _SEARCHES[0]
+) -> Arguments:
+    """The arguments with anchors at the modes of the groups' parameters at x."""
     anchors, spreads = posterior.modes(x, given._replace(n_steps=n_steps))
     return given._replace(anchors=anchors, spreads=spreads)
 

@@ -15,7 +15,7 @@ from quorate.models.groups.accuracy import Effort, sufficient
 from quorate.models.groups.points import Derivatives, Points, RoughFit
 from quorate.models.groups.tables import Tables
 
-_FEW_GROUPS, _FEW_ROWS = 300, 6000  # that may stand for all groups of a shard
+_FEW_GROUPS, _FEW_ROWS = 250, 3000  # that may stand for all groups of a shard
 _COARSE = 1.6  # growth of bundles of a few groups
 _ROUGH = Effort(5, 2)  # from anchors at 0
 _MOST_STEPS = 40  # of the search

@@ -10,7 +10,7 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
 from quorate.models.checks import settled, settled_gradient
-from quorate.models.groups.anchors import anchored, unanchored
+from quorate.models.groups.anchors import anchored, examined_mode, unanchored, with_effort
 from quorate.models.groups.at_point import AtPoint, Program
 from quorate.models.groups.backends import Backend
 from quorate.models.groups.integral import Arguments
@@ -22,6 +22,7 @@ from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
 
 _NUMBERS = 1 << 24  # uniform numbers held at a time, for draws of local parameters
+_FEW_GROUPS, _FEW_ROWS = 300, 10_000  # that may stand for all groups of a shard
 _STEP = 1e-5  # of finite differences of the integrated likelihood
 
 
@@ -117,7 +118,8 @@ class ProgramModel:
         """Draws of some groups, from the rows of these groups alone."""
         if len(groups) == 0 or len(points) == 0:
             return np.zeros((len(points), len(groups), len(self.program.level.names)))
-        given, n_rows = self._given_of(shard, groups)
+        given, ready = self._given(shard), self._ready(shard)
+        given, n_rows = self._of_groups(shard, given, ready.codes, groups)
         mean, factor = self._rough_normal(points, given, n_rows)
         wanted = numbers_needed(self.program.local_dim)
         numbers = uniforms(self.program.level.name, groups, wanted)
@@ -129,12 +131,13 @@ class ProgramModel:
         z = independence_draws(lambda z: at(self.at.joint, z), mean, factor, numbers)
         return at(self.at.natural, z)
 
-    def _given_of(self, shard: Shard, groups: IntArray) -> tuple[Arguments, int]:
-        """Arguments for the rows of some groups, with anchors of the whole shard."""
-        given, ready = self._given(shard), self._ready(shard)
+    def _of_groups(
+        self, shard: Shard, given: Arguments, codes: IntArray, groups: IntArray
+    ) -> tuple[Arguments, int]:
+        """Arguments for some of the groups of a shard, and their number of rows."""
         of_groups = np.isin(self.program.row_codes(shard), groups)
         inputs, _ = self.program.prepared({name: rows[of_groups] for name, rows in shard.items()})
-        places = np.searchsorted(ready.codes, groups)
+        places = np.searchsorted(codes, groups)
         anchors = np.asarray(given.anchors)[places]
         spreads = np.asarray(given.spreads)[:, :, places]
         some = given._replace(inputs=inputs, anchors=anchors, spreads=spreads)
@@ -166,10 +169,16 @@ class ProgramModel:
         inputs, codes = self.program.prepared(shard)
         given = unanchored(inputs, len(codes), self.program.local_dim)
         nowhere = np.zeros((len(codes), len(self.program.level.names)))
+        step = min(len(codes) // _FEW_GROUPS, rows_in(shard) // _FEW_ROWS)
+        some, times = given, 1.0
+        if step > 1:
+            some, times = self._of_groups(shard, given, codes, codes[::step])[0], float(step)
         try:
-            x, given = anchored(_ShardPosterior(self), given, self.initial())
+            with np.errstate(all="ignore"):  # a search may pass through points of density 0
+                x, effort = examined_mode(_ShardPosterior(self, times), some, self.initial())
         except BadInputError as error:  # remembered: the search is long, and would fail again
             return Ready(given, codes, nowhere, str(error))
+        given = with_effort(anchored(_ShardPosterior(self), x, given), effort)
         both = np.concatenate([x, np.ravel(given.anchors)])
         centres = np.asarray(self.backend.one(self.at.natural, both, given))
         return Ready(given, codes, np.where(np.isfinite(centres), centres, 0.0))
@@ -213,18 +222,22 @@ class _ShardPosterior:
     """Prior times integrated likelihood of a shard, with arguments that are still being chosen."""
 
     model: ProgramModel
+    times: float = 1.0  # how many groups each group stands for
 
     def values(self, points: Array, given: Arguments) -> Array:
         model = self.model
         one, at = model.backend.one, model.at  # points are few: none is padded
-        return np.array([float(one(at.prior, x, None) + one(at.value, x, given)) for x in points])
+        return np.array(
+            [one(at.prior, x, None) + self.times * one(at.value, x, given) for x in points],
+            dtype=np.float64,
+        )
 
     def value_and_gradient(self, x: Array, given: Arguments) -> tuple[float, Array]:
         if isinstance(self.model, JaxProgramModel):
             one, at = self.model.backend.one, self.model.at
             pairs = one(at.prior_and_gradient, x, None), one(at.value_and_gradient, x, given)
             (prior, prior_slope), (value, slope) = pairs
-            return float(prior + value), np.asarray(prior_slope + slope)
+            return float(prior + self.times * value), np.asarray(prior_slope + self.times * slope)
         steps = _STEP * (1 + np.abs(x))
         moves = np.concatenate([np.zeros((1, len(x))), np.diag(steps), -np.diag(steps)])
         here, *others = self.values(x + moves, given)
