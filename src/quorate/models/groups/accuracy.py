@@ -14,6 +14,7 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError
 
+FEWEST_FOR_MOMENTS = 5  # nodes in each dimension
 _TOLERATED = 0.1  # log units
 _STANDARD_DEVIATIONS = 4.0
 _FINER = 3  # rungs of the ladder from an effort to the one that it is compared with
@@ -48,8 +49,17 @@ def finest(dim: int) -> Effort:
     return _FINEST[dim]
 
 
-def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
+def for_moments(effort: Effort) -> Effort:
+    """An effort for moments of parameters, which need more nodes than their integral."""
+    return effort._replace(n_nodes=max(effort.n_nodes, FEWEST_FOR_MOMENTS))
+
+
+def sufficient(
+    values: Values, mode: Array, cov: Array, dim: int, fewest: int = FEWEST_FOR_MOMENTS
+) -> Effort:
     """The least effort whose error is tolerable around `mode` (d,), where `cov` is (d, d).
+
+    It has at least `fewest` nodes in each dimension.
 
     Raises
     ------
@@ -59,7 +69,7 @@ def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
     # With few steps, nodes that are misplaced would look like a density that falls steeply.
     well_placed = Effort(_LADDER[dim][1].n_nodes, finest(dim).n_steps)
     points = _around(values, mode, cov, well_placed)
-    error, ladder = np.inf, _LADDER[dim]
+    error, ladder = np.inf, [effort for effort in _LADDER[dim] if effort.n_nodes >= fewest]
     for i, effort in enumerate(ladder):
         n_nodes = ladder[i + _FINER].n_nodes if i + _FINER < len(ladder) else finest(dim).n_nodes
         errors = values(points, effort) - values(points, Effort(n_nodes, finest(dim).n_steps))

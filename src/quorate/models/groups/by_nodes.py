@@ -7,7 +7,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.models.families import Family
-from quorate.models.groups.accuracy import Effort
+from quorate.models.groups.accuracy import Effort, for_moments
 from quorate.models.groups.chunks import Chunk, Outside, Sums, chunks, summed_powers
 from quorate.models.groups.integrals import Prior, placed
 from quorate.models.groups.levels import LevelUniforms, Moments
@@ -62,7 +62,7 @@ class ByNodes:
         q, n_groups = self.anchors.shape
         sums = np.zeros((3, n_groups, q))
         for chunk in self._chunks(points):
-            found = chunk.nodes(self.effort)
+            found = chunk.nodes(for_moments(self.effort))
             sums[:, chunk.bundle.which] += summed_powers(found, found.shares, chunk.anchors[:, 0])
         return (Moments(self.rows.codes, self.anchors.T, sums),)
 
@@ -76,8 +76,13 @@ class ByNodes:
         draws = np.empty((*numbers.shape[:2], len(anchors)))
         for chunk in some._chunks(points):
             at = (chunk.points, chunk.bundle.which)
-            draws[at] = chunk.draws(self.effort, numbers[at])
+            draws[at] = chunk.draws(for_moments(self.effort), numbers[at])
         return ((codes, draws),)
+
+    @property
+    def fewest_nodes(self) -> int:
+        """Nodes in each dimension, at least; moments take more."""
+        return 3
 
     @property
     def dim(self) -> int:

@@ -116,7 +116,7 @@ def chunks(
     for bundle in rows.bundles:
         which = bundle.which
         for at in parts(len(points.betas), bundle.counts.size * n_entries):
-            some = rows_of(family, bundle, points.part(at), rows.is_intercept)
+            some = rows_of(family, bundle, points.part(at), rows.has_ones)
             yield Chunk(
                 bundle,
                 some if shifts is None else _shifted(some, bundle, shifts[:, at][..., which]),

@@ -39,6 +39,8 @@ class Rows:
         y, (size, g).
     varying
         Z, (size, q, g); None if it is a single column of ones.
+    has_ones
+        Whether the first column of Z is one of ones, in rows that count.
     count_once
         Whether all weights are 0 or 1.
     """
@@ -48,6 +50,7 @@ class Rows:
     weights: Array
     response: Array
     varying: Array | None
+    has_ones: bool = False
     count_once: bool = False
 
     def at(self, points: BoolArray) -> "Rows":
@@ -111,10 +114,12 @@ class Rows:
         """exp η, (size, m, n_points, g), at `local` (q, m, n_points, g)."""
         if self.varying is None:
             return np.asarray(self._near[:, None] * np.exp(np.minimum(local[0], _FURTHEST)))
-        eta = self.varying[:, 0, None, None] * local[0]
-        for j in range(1, len(local)):
-            eta += self.varying[:, j, None, None] * local[j]
+        eta = self.varying[:, -1, None, None] * local[-1]
         eta += self.offsets[:, None]
+        for j in range(len(local) - 1):
+            eta += (
+                local[j] if j == 0 and self.has_ones else self.varying[:, j, None, None] * local[j]
+            )
         return np.asarray(np.exp(eta, out=eta))
 
     @cached_property
@@ -123,9 +128,11 @@ class Rows:
         return np.asarray(np.exp(np.minimum(self.offsets, _FURTHEST)))
 
 
-def rows_of(family: Family, bundle: Bundle, points: Points, is_intercept: bool) -> Rows:
-    """The rows of a bundle at some points. `is_intercept`: whether Z is a single column of ones."""
-    return _FAMILIES[type(family)](bundle, points, None if is_intercept else bundle.varying)
+def rows_of(family: Family, bundle: Bundle, points: Points, has_ones: bool) -> Rows:
+    """The rows of a bundle at some points. `has_ones`: whether Z starts with a column of ones."""
+    is_intercept = has_ones and bundle.varying.shape[1] == 1
+    rows = _FAMILIES[type(family)](bundle, points, None if is_intercept else bundle.varying)
+    return replace(rows, has_ones=has_ones)
 
 
 def _logistic(bundle: Bundle, points: Points, varying: Array | None) -> Rows:

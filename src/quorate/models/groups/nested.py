@@ -7,7 +7,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.models.families import Family
-from quorate.models.groups.accuracy import Effort
+from quorate.models.groups.accuracy import FEWEST_FOR_MOMENTS, Effort
 from quorate.models.groups.chunks import Chunk, Outside, Sums, chunks, summed_powers
 from quorate.models.groups.integrals import Nodes, Prior
 from quorate.models.groups.levels import LevelUniforms, Moments
@@ -73,6 +73,11 @@ class NestedByNodes:
     def codes(self) -> IntArray:
         """Codes of the groups of the outer level, in rising order."""
         return self.nesting.outer
+
+    @property
+    def fewest_nodes(self) -> int:
+        """Nodes in each dimension, at least; moments use the same."""
+        return FEWEST_FOR_MOMENTS
 
     @property
     def dim(self) -> int:

@@ -68,6 +68,10 @@ class Adaptable(Integrated, Protocol):
         """Arrange rows by group, with anchors at 0."""
 
     @property
+    def fewest_nodes(self) -> int:
+        """Nodes in each dimension, at least."""
+
+    @property
     def dim(self) -> int:
         """Dimensions of an integral, over all levels."""
 
@@ -105,7 +109,7 @@ def prepared(model: GroupedPosterior, kind: type[S], tables: Tables) -> S:
             likelihoods = some.adapted(effort).log_likelihoods(model.taken_apart(points))
             return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
 
-        effort = sufficient(values, fit.mode, fit.cov, some.dim)
+        effort = sufficient(values, fit.mode, fit.cov, some.dim, some.fewest_nodes)
         shard = shard.anchored_at(point, _ANCHOR_STEPS).adapted(effort)
         return shard.adapted(effort, polished(density(model, shard), fit))
 

@@ -42,7 +42,7 @@ class GroupedRows:
 
     codes: IntArray  # (n_groups,), in rising order
     bundles: tuple[Bundle, ...]
-    is_intercept: bool  # whether Z is a single column of ones
+    has_ones: bool  # whether the first column of Z is one of ones
 
     @property
     def n_groups(self) -> int:
@@ -60,7 +60,7 @@ class GroupedRows:
         positions[np.searchsorted(self.codes, codes)] = np.arange(len(codes))
         some = (bundle.of(positions) for bundle in self.bundles)
         kept = tuple(bundle for bundle in some if bundle is not None)
-        return GroupedRows(codes, kept, self.is_intercept)
+        return GroupedRows(codes, kept, self.has_ones)
 
 
 def arranged(
@@ -86,7 +86,7 @@ def arranged(
     return GroupedRows(
         np.asarray(codes),
         tuple(_bundles(distinct, sums, counts.astype(float), which[first], growth)),
-        varying.shape[1] == 1 and bool((varying == 1).all()),
+        bool((varying[:, 0] == 1).all()),
     )
 
 
