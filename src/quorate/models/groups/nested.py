@@ -20,6 +20,7 @@ from quorate.models.groups.rows import GROWTH, arranged
 from quorate.models.groups.tables import Tables
 
 _ROWS = 32_768  # of a block, about
+_INNER_EACH = 6  # inner groups of an outer one that count as groups, at most
 _ENTRIES = 2_097_152  # of nodes of a block that are kept at a time
 
 
@@ -85,8 +86,12 @@ class NestedByNodes:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Numbers of outer groups and of rows, where equal rows count as one."""
-        return self.nesting.n_outer, sum(block.rows.n_rows for block in self.blocks)
+        """Numbers of groups and of rows, where equal rows count as one.
+
+        Inner groups count, but so few that many outer ones remain where some stand for all.
+        """
+        n_groups = min(self.nesting.n_inner, _INNER_EACH * self.nesting.n_outer)
+        return n_groups, sum(block.rows.n_rows for block in self.blocks)
 
     def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
         """A fit without groups, by a few steps of Newton's method from `start` (d,)."""

@@ -77,7 +77,7 @@ class Adaptable(Integrated, Protocol):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Numbers of outer groups and of rows."""
+        """Numbers of groups and of rows."""
 
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
