@@ -105,9 +105,7 @@ def flights(nuts: Path | None) -> None:
         measured("flights", logistic(design(FLIGHTS, table)), table, workers)
 
 
-def simulated(
-    n_groups: int, rows_per_group: float, rng: np.random.Generator
-) -> Iterator[pd.DataFrame]:
+def simulated(n_groups: int, rows: float, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
     """Rows of groups with Pareto sizes, intercepts and slopes, some groups at a time."""
     for first in range(0, n_groups, 50_000):
         n = min(50_000, n_groups - first)

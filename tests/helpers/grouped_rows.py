@@ -38,7 +38,7 @@ def case(family: str, q: int, rng: np.random.Generator, n_groups: int = 30, n: i
     eta = columns @ [0.2, 0.5] + (varying * local[group]).sum(axis=1)
     scales = {"linear": [np.log(0.7)], "negative_binomial": [np.log(2.0)]}.get(family, [])
     covs = [np.log(0.8), np.log(0.5), 0.0][: 1 if q == 1 else 3]
-    shard = {"X": columns, "y": _response(family, eta, rng), "Z": varying, "group": group}
+    shard = {"X": columns, "y": simulated_response(family, eta, rng), "Z": varying, "group": group}
     for array in shard.values():
         array.flags.writeable = False
     model = FAMILIES[family](NAMES, groups="g", varying=NAMES[:q])
@@ -60,12 +60,12 @@ def brute_force(case: Case, x: np.ndarray) -> float:
     for code in np.unique(case.shard["group"]):
         rows = case.shard["group"] == code
         eta = (case.shard["X"][rows] @ x[:2])[:, None] + case.shard["Z"][rows] @ local.T
-        terms = _log_density(case.family, case.shard["y"][rows][:, None], eta, x[2])
+        terms = log_density(case.family, case.shard["y"][rows][:, None], eta, x[2])
         total += np.logaddexp.reduce(terms.sum(axis=0) + log_weights)
     return float(total)
 
 
-def _response(family: str, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def simulated_response(family: str, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if family == "linear":
         return eta + 0.7 * rng.normal(size=len(eta))
     if family == "logistic":
@@ -74,7 +74,7 @@ def _response(family: str, eta: np.ndarray, rng: np.random.Generator) -> np.ndar
     return rng.poisson(np.exp(eta) * noise).astype(float)
 
 
-def _log_density(family: str, y: np.ndarray, eta: np.ndarray, log_scale: float) -> np.ndarray:
+def log_density(family: str, y: np.ndarray, eta: np.ndarray, log_scale: float) -> np.ndarray:
     if family == "linear":
         return norm.logpdf(y, eta, np.exp(log_scale))
     if family == "logistic":

@@ -121,7 +121,7 @@ def test_the_prior_of_correlations_is_a_density(seed):
     rho_is = 0.3
     for lkj in (1.0, 2.5):
         model = linear(["a"], groups="g", varying=["Intercept", "x"], lkj=lkj)
-        covariance = model.covariance
+        (covariance,) = model.covariances
 
         def density(x, covariance=covariance):
             log_prior, _ = covariance.log_prior_and_gradient(np.array([[0.0, 0.0, x]]))
@@ -215,6 +215,25 @@ def test_a_point_far_out_spoils_no_other(seed):
         alone = simulated.model.log_likelihood_many(simulated.truth[None], simulated.shard)
         np.testing.assert_allclose(values[[0, 3]], alone[0], rtol=1e-12)
         assert not (values[1:3] > values[0]).any()
+
+
+@pytest.mark.parametrize(("family", "q"), BOTH)
+def test_groups_that_do_not_differ_have_no_effect(family, q, seed):
+    """However far the anchors are from 0, where all coefficients of groups then are."""
+    simulated = case(family, q, np.random.default_rng([seed, q]))
+    model, x = simulated.model, simulated.truth.copy()
+    x[model.fixed.dim : model.fixed.dim + q] = -12.0
+    expected = model.fixed.log_likelihood(x[: model.fixed.dim], simulated.shard)
+    assert abs(model.log_likelihood(x, simulated.shard) - expected) < 1e-3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_points_far_out_are_not_better_than_the_truth(family, seed):
+    simulated = case(family, 1, np.random.default_rng(seed))
+    truth = simulated.truth
+    far = np.vstack([truth, *(truth + shift * np.eye(len(truth)) for shift in (60, 300, 900))])
+    values = simulated.model.log_likelihood_many(far, simulated.shard)
+    assert not (values[1:] > values[0] + 20).any()
 
 
 def test_names_follow_brms():

@@ -60,8 +60,8 @@ def logistic(
     priors
         Priors of particular coefficients, by name.
     groups
-        The column that defines groups, each of which has coefficients u ~ N(0, Σ) of its own; or
-        the levels of a formula, `design(...).levels`. Rows are cut by this column.
+        The column that defines groups, each of which has coefficients u ~ N(0, Σ) of its own; or a
+        `Level`, or two that nest, the outer one first. Rows are cut by the outer column.
     varying
         The coefficients that each group has: names for the columns of `Z`. By default each group
         has an intercept, and `Z` may be left out.
@@ -124,10 +124,10 @@ def _with_groups(
     levels = _levels(groups, tuple(varying), lkj)
     if not levels:
         return fixed
-    require(len(levels) == 1, "Groups within groups are not built yet. Use one level.")
+    _require_nested(levels)
     _require_few(fixed.family, levels)
     require(lkj is None or lkj > 0, f"lkj must be above 0, not {lkj}.")
-    return GroupedRegression(fixed, _covariance(levels[0], sd_prior, lkj or 1.0))
+    return GroupedRegression(fixed, _covariances(levels, sd_prior, lkj or 1.0))
 
 
 def _levels(groups: Groups, varying: tuple[str, ...], lkj: float | None) -> tuple[Level, ...]:
@@ -140,21 +140,41 @@ def _levels(groups: Groups, varying: tuple[str, ...], lkj: float | None) -> tupl
     return (groups,) if isinstance(groups, Level) else tuple(groups)
 
 
+def _require_nested(levels: Sequence[Level]) -> None:
+    """Raise if there are more than two levels, or if two do not nest by their names."""
+    names = [level.name for level in levels]
+    require(len(levels) <= 2, f"Groups may have two levels that nest, not {', '.join(names)}.")
+    require(
+        len(levels) == 1 or names[1].startswith(f"{names[0]}:"),
+        f"Groups of {names[-1]} must lie within those of {names[0]}. Name the inner level "
+        f"{names[0]}:{names[-1]}, after both columns, if they do.",
+    )
+
+
 def _require_few(family: Family, levels: Sequence[Level]) -> None:
     """Raise if an integral has too many dimensions for nodes; linear models need none."""
-    for level in levels:
-        q = len(level.names)
-        require(
-            q <= MOST_DIMENSIONS or isinstance(family, Linear),
-            f"Each group of {level.name} has {q} coefficients, and may have {MOST_DIMENSIONS}: the "
-            "number of nodes grows with a power of this. Let fewer of them vary.",
+    q = sum(len(level.names) for level in levels)
+    names = " and of ".join(level.name for level in levels)
+    whose = "Each group" if len(levels) == 1 else "Groups"
+    require(
+        q <= MOST_DIMENSIONS or isinstance(family, Linear),
+        f"{whose} of {names} {'has' if len(levels) == 1 else 'together have'} {q} coefficients, "
+        f"and may have {MOST_DIMENSIONS}: the number of nodes grows with a power of this. Let "
+        "fewer of them vary.",
+    )
+
+
+def _covariances(
+    levels: Sequence[Level], sd_prior: str | Mapping[str, str], lkj: float
+) -> tuple[Covariance, ...]:
+    names = [[f"sd_{level.name}__{name}" for name in level.names] for level in levels]
+    known = [name for of_level in names for name in of_level]
+    given = dict.fromkeys(known, sd_prior) if isinstance(sd_prior, str) else dict(sd_prior)
+    unknown = sorted(set(given) - set(known))
+    require(not unknown, f"No standard deviation named {unknown}. They are {', '.join(known)}.")
+    return tuple(
+        Covariance(
+            level, tuple(parse(given.get(name, DEFAULT_SD_PRIOR), "scale") for name in own), lkj
         )
-
-
-def _covariance(level: Level, sd_prior: str | Mapping[str, str], lkj: float) -> Covariance:
-    names = [f"sd_{level.name}__{name}" for name in level.names]
-    given = dict.fromkeys(names, sd_prior) if isinstance(sd_prior, str) else dict(sd_prior)
-    unknown = sorted(set(given) - set(names))
-    require(not unknown, f"No standard deviation named {unknown}. They are {', '.join(names)}.")
-    words = [given.get(name, DEFAULT_SD_PRIOR) for name in names]
-    return Covariance(level, tuple(parse(word, "scale") for word in words), lkj)
+        for level, own in zip(levels, names, strict=True)
+    )

@@ -1,10 +1,11 @@
 """Prediction of rows by a regression: for groups that the run knows, and for new ones.
 
 The coefficients of a known group are drawn by the workers that hold its rows, jointly with the
-global parameters. Those of a new group are drawn from N(0, Σ).
+global parameters. Those of a new group are drawn from N(0, Σ). Where groups lie within others, a
+new group may lie within a known one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,8 +14,10 @@ from numpy.typing import NDArray
 
 from quorate._extras import load
 from quorate._types import Array, IntArray
+from quorate.data.codes import LEVELS
 from quorate.errors import BadInputError, require
 from quorate.models.glm import GeneralisedLinearModel
+from quorate.models.groups.levels import levels_of
 from quorate.models.groups.regression import GroupedRegression
 from quorate.models.protocol import Model
 from quorate.results.local import LocalDraws, spaced
@@ -37,7 +40,7 @@ class Prediction:
     responses
         Draws of the response itself, (n_draws, n_rows).
     is_new
-        Rows whose group the run does not know, (n_rows,).
+        Rows whose group the run does not know on some level, (n_rows,).
     """
 
     expected: Array
@@ -95,19 +98,26 @@ def predicted(
         eta = model.predictors(some, arrays)
         return _prediction(model, some, eta, np.zeros(eta.shape[1], dtype=bool), rng)
     assert known is not None
-    labels, which = np.unique(np.asarray(arrays["group"]).astype(str), return_inverse=True)
-    is_known = np.isin(labels, known.labels().astype(str))
-    numbers, local = _local(model, points, known, labels, is_known, n, rng, **asked)
+    texts = _labels(arrays, len(model.levels))
+    numbers, found = _drawn(points, known, texts[0], n, **asked)
     eta = model.fixed.predictors(points[numbers], arrays)
-    eta += np.einsum("rj,nrj->nr", model.varying_columns(arrays), local[:, which])
-    return _prediction(model.fixed, points[numbers], eta, ~is_known[which], rng)
+    is_new = np.zeros(eta.shape[1], dtype=bool)
+    for level, labels in enumerate(texts):
+        distinct, which = np.unique(labels, return_inverse=True)
+        local, is_known = _local(model, points[numbers], level, distinct, found, rng)
+        eta += np.einsum("rj,nrj->nr", model.varying_columns(arrays, level), local[:, which])
+        is_new |= ~is_known[which]
+    return _prediction(model.fixed, points[numbers], eta, is_new, rng)
 
 
 def _arrays(model: GeneralisedLinearModel | GroupedRegression, rows: Any) -> Mapping[str, Any]:
-    """`X`, `Z` and `group` of rows: made by the encoding of the formula, or given."""
+    """`X`, `Z` and `group` of rows: made by the encoding of the formula, or given.
+
+    Those of an inner level are `Z_inner` and `inner`.
+    """
     encoding = model.encoding
     if encoding is None:
-        needed = ["X", *(["group"] if isinstance(model, GroupedRegression) else [])]
+        needed = ["X", *LEVELS[: len(levels_of(model))]]
         lacking = [name for name in needed if not isinstance(rows, Mapping) or name not in rows]
         require(
             not lacking,
@@ -116,37 +126,53 @@ def _arrays(model: GeneralisedLinearModel | GroupedRegression, rows: Any) -> Map
         )
         return dict(rows)
     arrays: dict[str, Any] = dict(encoding.arrays(rows, response=False))
-    if encoding.group_columns:
-        column = encoding.group_columns
+    columns = encoding.group_columns.split("/") if encoding.group_columns else []
+    for name, column in zip(LEVELS, columns, strict=False):
         try:
-            arrays["group"] = np.asarray(rows[column])
+            arrays[name] = np.asarray(rows[column])
         except (KeyError, ValueError):
             raise BadInputError(f"No column named `{column}`, which defines the groups.") from None
     return arrays
 
 
+def _labels(arrays: Mapping[str, Any], n_levels: int) -> list[NDArray[np.str_]]:
+    """The label of each row's group, level by level: `WA`, and `WA:King` within it."""
+    columns = [np.asarray(arrays[name]) for name in LEVELS[:n_levels]]
+    texts = [columns[0].astype(str)]
+    if n_levels > 1:
+        pairs = zip(*(column.tolist() for column in columns), strict=True)
+        texts.append(np.array([":".join(map(str, pair)) for pair in pairs]))
+    return texts
+
+
+def _drawn(
+    points: Array, known: Known, labels: NDArray[np.str_], n: int, **asked: Any
+) -> tuple[IntArray, tuple[tuple[NDArray[Any], Array], ...]]:
+    """Numbers of draws (n,), and for each level the labels and coefficients of known groups."""
+    held = np.intersect1d(labels, known.labels().astype(str))
+    if not len(held):
+        return spaced(len(points), n), ()
+    found = known.joint(held, n, **asked)
+    return found.numbers, found.levels
+
+
 def _local(
     model: GroupedRegression,
     points: Array,
-    known: Known,
-    labels: NDArray[Any],
-    is_known: NDArray[np.bool_],
-    n: int,
+    level: int,
+    labels: NDArray[np.str_],
+    found: Sequence[tuple[NDArray[Any], Array]],
     rng: np.random.Generator,
-    **asked: Any,
-) -> tuple[IntArray, Array]:
-    """Numbers of draws (n,), and coefficients of the groups with these labels, (n, m, q)."""
-    if is_known.any():
-        found = known.joint(labels[is_known], n, **asked)
-        numbers, (names, draws) = found.numbers, found.levels[0]
-    else:
-        numbers = spaced(len(points), n)
-    normals = rng.standard_normal((len(numbers), len(labels), len(model.levels[0].names)))
-    local = model.new_groups(points[numbers], normals)
-    if is_known.any():
-        order = np.argsort(names.astype(str))
-        local[:, is_known] = draws[:, order]
-    return numbers, local
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Coefficients of the groups with these labels, (n, m, q), and which of them are known."""
+    normals = rng.standard_normal((len(points), len(labels), len(model.levels[level].names)))
+    local = model.new_groups(points, normals, level)
+    if not found:
+        return local, np.zeros(len(labels), dtype=bool)
+    names, draws = found[level]
+    _, here, there = np.intersect1d(labels, names.astype(str), return_indices=True)
+    local[:, here] = draws[:, there]
+    return local, np.isin(np.arange(len(labels)), here)
 
 
 def _prediction(

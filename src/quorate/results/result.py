@@ -143,7 +143,7 @@ class Result:
         ----------
         rows
             A table with the columns that the formula reads; the response is not needed. For models
-            of no formula a dictionary of the arrays that they take: `X`, `Z` and labels `group`.
+            of no formula a dictionary of the arrays that they take; `group` and `inner` are labels.
         n
             Number of draws to predict with, evenly spaced.
         asked

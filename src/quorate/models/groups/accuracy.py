@@ -1,7 +1,7 @@
 """How many nodes an integral needs, measured on the shard itself.
 
 Every shard chooses for itself, by a rule that depends on nothing but its rows: holders of a shard
-agree. The error is the difference to a much finer quadrature, at points four standard deviations
+agree. The error is the difference to a finer quadrature, at points four standard deviations
 from a rough mode. A shard's posterior is wider than that of all data, so the points lie further
 out than any draw.
 """
@@ -14,8 +14,10 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError
 
+FEWEST_FOR_MOMENTS = 5  # nodes in each dimension
 _TOLERATED = 0.1  # log units
 _STANDARD_DEVIATIONS = 4.0
+_FINER = 3  # rungs of the ladder from an effort to the one that it is compared with
 _MOST_COORDINATES = 12
 _LARGEST_FALL = 12.0  # of the log density, from the mode to the points: 8 for a Gaussian
 
@@ -29,11 +31,14 @@ class Effort(NamedTuple):
 
 _LADDER = {
     1: (
-        *(Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 2), Effort(21, 3), Effort(31, 4)),
-        *(Effort(45, 5), Effort(65, 6), Effort(95, 8)),
+        *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 2)),
+        *(Effort(21, 3), Effort(31, 4), Effort(45, 5), Effort(65, 6), Effort(95, 8)),
     ),
-    2: (Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 3), Effort(19, 4), Effort(27, 6)),
-    3: (Effort(5, 1), Effort(7, 2), Effort(9, 3), Effort(13, 4)),
+    2: (
+        *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 3)),
+        *(Effort(19, 4), Effort(27, 6)),
+    ),
+    3: (Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 2), Effort(9, 3), Effort(13, 4)),
 }
 _FINEST = {1: Effort(141, 10), 2: Effort(37, 10), 3: Effort(19, 8)}
 Values = Callable[[Array, Effort], Array]  # log density at points (n, d), shape (n,)
@@ -44,8 +49,17 @@ def finest(dim: int) -> Effort:
     return _FINEST[dim]
 
 
-def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
+def for_moments(effort: Effort) -> Effort:
+    """An effort for moments of parameters, which need more nodes than their integral."""
+    return effort._replace(n_nodes=max(effort.n_nodes, FEWEST_FOR_MOMENTS))
+
+
+def sufficient(
+    values: Values, mode: Array, cov: Array, dim: int, fewest: int = FEWEST_FOR_MOMENTS
+) -> Effort:
     """The least effort whose error is tolerable around `mode` (d,), where `cov` is (d, d).
+
+    It has at least `fewest` nodes in each dimension.
 
     Raises
     ------
@@ -55,16 +69,16 @@ def sufficient(values: Values, mode: Array, cov: Array, dim: int) -> Effort:
     # With few steps, nodes that are misplaced would look like a density that falls steeply.
     well_placed = Effort(_LADDER[dim][1].n_nodes, finest(dim).n_steps)
     points = _around(values, mode, cov, well_placed)
-    exact = values(points, finest(dim))
-    error = np.inf
-    for effort in _LADDER[dim]:
-        errors = values(points, effort) - exact
+    error, ladder = np.inf, [effort for effort in _LADDER[dim] if effort.n_nodes >= fewest]
+    for i, effort in enumerate(ladder):
+        n_nodes = ladder[i + _FINER].n_nodes if i + _FINER < len(ladder) else finest(dim).n_nodes
+        errors = values(points, effort) - values(points, Effort(n_nodes, finest(dim).n_steps))
         error = float(np.abs(errors[1:] - errors[0]).max())
         if error <= _TOLERATED:
             return effort
     raise BadInputError(
         f"The integral over the parameters of groups is off by {error:.2g} log units with "
-        f"{_LADDER[dim][-1].n_nodes} nodes in each dimension; {_TOLERATED} is tolerated. Their "
+        f"{ladder[-1].n_nodes} nodes in each dimension; {_TOLERATED} is tolerated. Their "
         "posterior is too far from a normal distribution: use more informative priors for their "
         "standard deviations, or fewer varying coefficients."
     )

@@ -17,8 +17,9 @@ from quorate._types import Array, IntArray
 from quorate.models import many_points
 from quorate.models.families import Linear
 from quorate.models.groups.integrals import Prior, parts
+from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.points import Derivatives, Points, RoughFit, pooled
-from quorate.models.groups.quadrature import newton_step, spread
+from quorate.models.groups.quadrature import coloured, covariance_of, solved, spread
 
 _GROUPS = 4096  # at a time
 
@@ -37,10 +38,7 @@ class _Given(NamedTuple):
     @property
     def cov(self) -> Array:
         """Covariance (q, q, n_points, g)."""
-        q = len(self.mean)
-        zero = np.zeros_like(self.mean[0])
-        upper = np.array([[self.upper[i][j] + zero for j in range(q)] for i in range(q)])
-        return np.asarray(np.einsum("ikpg,jkpg->ijpg", upper, upper))
+        return covariance_of(self.upper)
 
 
 @dataclass(frozen=True)
@@ -71,96 +69,106 @@ class ClosedForm:
             np.array([summed(each * response) for each in z]),
         )
 
-    @property
-    def centres(self) -> Array:
-        """Where moments are taken about, (q, n_groups)."""
-        return np.zeros_like(self.by_response)
+    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
+        """A fit without groups, by least squares; half of the variance is that of groups.
 
-    def pooled_fit(self, start: Array) -> RoughFit:
-        """A fit without groups, by least squares; half of the variance is that of groups."""
+        `log_sds` are the coordinates of logarithms of standard deviations.
+        """
         n_rows, triangle = self.rows
         columns, response = triangle[:, :-1], triangle[:, -1]
         information = columns.T @ columns + 1e-9 * np.eye(columns.shape[1])
         beta = np.asarray(np.linalg.solve(information, columns.T @ response), dtype=np.float64)
         residual = response - columns @ beta
         variance = 0.5 * float(residual @ residual) / max(n_rows, 1) + 1e-300
-        q, p = len(self.by_response), len(beta)
         guess = start.copy()
-        guess[p : p + 1 + q] = 0.5 * np.log(variance)
+        guess[log_sds] = 0.5 * np.log(variance)
         return pooled(beta, information / variance, guess)
 
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
-        totals = self._of_rows(points, gradient=False).log_likelihoods
+        totals = self.of_rows(points, gradient=False).log_likelihoods
         for given in self._given(points):
             totals[given.points] += given.log_integrals.sum(axis=1)
         return totals
 
     def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
         """Integrated log-likelihood of each point, and its derivatives."""
-        rows = self._of_rows(points, gradient=True)
+        rows = self.of_rows(points, gradient=True)
         totals, by_beta, by_scale = rows.log_likelihoods, rows.coefficients, rows.log_scales
         assert by_beta is not None
         assert by_scale is not None
-        moments = np.zeros_like(points.covs)  # Σ E[z zᵀ]
+        moments = np.zeros_like(points.covs[0])  # Σ E[z zᵀ]
         for given in self._given(points):
             at, mean = given.points, given.mean
             second = given.cov + mean[:, None] * mean
             totals[at] += given.log_integrals.sum(axis=1)
-            pull = np.einsum("ipg,icg->pc", mean, self.by_column[..., given.groups])
-            by_beta[at] -= given.precision[:, None] * pull
-            misfit = np.einsum("ijg,ijpg->p", self.squares[..., given.groups], second)
-            misfit -= 2 * np.einsum("ipg,ipg->p", given.pulls, mean)
-            by_scale[at] += given.precision * misfit
+            some = self.of_groups(given.groups)
+            pulls, misfits = some.expectations(given.pulls, mean, second)
+            by_beta[at] -= given.precision[:, None] * pulls
+            by_scale[at] += given.precision * misfits
             moments[at] += np.moveaxis(second.sum(axis=3), -1, 0)
-        slopes = Prior.of(points.covs).slopes(moments, len(self.codes))
-        return totals, Derivatives(by_beta, by_scale, slopes)
+        slopes = Prior.of(points.covs[0]).slopes(moments, len(self.codes))
+        return totals, Derivatives(by_beta, by_scale, (slopes,))
 
-    def moments(self, points: Points) -> Array:
-        """Sums over points of E z, E z² and E z³ of each group, (3, n_groups, q)."""
+    def moments(self, points: Points) -> tuple[Moments]:
+        """Moments of z of all groups, summed over the points, about 0."""
         sums = np.zeros((3, *self.by_response.shape))
         for given in self._given(points):
-            mean, var = given.mean, np.einsum("iipg->ipg", given.cov)
-            for k, moment in enumerate((mean, mean**2 + var, mean**3 + 3 * mean * var)):
-                sums[k, :, given.groups] += moment.sum(axis=1)
-        return np.moveaxis(sums, 1, 2)
+            var = np.einsum("iipg->ipg", given.cov)
+            sums[:, :, given.groups] += normal_moments(given.mean, var).sum(axis=2)
+        return (Moments(self.codes, np.zeros_like(self.by_response.T), np.moveaxis(sums, 1, 2)),)
 
-    def draws(self, points: Points, codes: IntArray, uniforms: Array) -> Array:
-        """A draw of z of some groups for each point, (n, m, q), from uniforms (n, m, q)."""
-        which = np.searchsorted(self.codes, codes)
-        some = replace(
+    def draws(
+        self, points: Points, codes: IntArray, uniforms: LevelUniforms
+    ) -> tuple[tuple[IntArray, Array]]:
+        """A draw of z of some groups for each point, with the codes of the groups."""
+        some = self.of_groups(np.searchsorted(self.codes, codes))
+        normals = np.moveaxis(ndtri(uniforms(0, codes)), 2, 0)  # (q, n, m)
+        draws = np.empty_like(normals)
+        for given in some._given(points):
+            at = (slice(None), given.points, given.groups)
+            draws[at] = given.mean + np.stack(coloured(given.upper, normals[at]))
+        return ((codes, np.moveaxis(draws, 0, 2)),)
+
+    def of_groups(self, which: IntArray | slice) -> "ClosedForm":
+        """Some groups, by their positions."""
+        return replace(
             self,
-            codes=codes,
+            codes=self.codes[which],
             squares=self.squares[..., which],
             by_column=self.by_column[..., which],
             by_response=self.by_response[..., which],
         )
-        normals = np.moveaxis(ndtri(uniforms), 2, 0)  # (q, n, m)
-        draws = np.empty_like(normals)
-        for given in some._given(points):
-            at = (slice(None), given.points, given.groups)
-            noise = normals[at]
-            for i, row in enumerate(given.upper):
-                shift = sum(row[j] * noise[j] for j in range(i, len(row)))
-                draws[i, given.points, given.groups] = given.mean[i] + shift
-        return np.moveaxis(draws, 0, 2)
 
-    def _of_rows(self, points: Points, *, gradient: bool) -> many_points.Values:
+    def expectations(self, pulls: Array, mean: Array, second: Array) -> tuple[Array, Array]:
+        """E XᵀZz (n_points, p) and E |r - Zz|² - |r|² (n_points,), summed over groups.
+
+        `pulls` are Zᵀr, `mean` is E z, both (q, n_points, g), and `second` is E zzᵀ.
+        """
+        misfits = np.einsum("ijg,ijpg->p", self.squares, second)
+        misfits -= 2 * np.einsum("ipg,ipg->p", pulls, mean)
+        return np.einsum("ipg,icg->pc", mean, self.by_column), misfits
+
+    def pulls(self, betas: Array) -> Array:
+        """Zᵀr of each group at each point, (q, n_points, n_groups)."""
+        return np.asarray(self.by_response[:, None] - betas @ self.by_column)
+
+    def of_rows(self, points: Points, *, gradient: bool) -> many_points.Values:
+        """The log-likelihood of the rows if all parameters of groups were 0."""
         return many_points.linear(*self.rows, points.betas, points.log_scales, gradient)
 
     def _given(self, points: Points) -> Iterator[_Given]:
-        prior = Prior.of(points.covs)
+        prior = Prior.of(points.covs[0])
         q = len(self.by_response)
         log_root = prior.log_constant + 0.5 * q * np.log(2 * np.pi)
         precision = np.exp(-2 * points.log_scales)
         for groups, at in self._parts(len(points.betas)):
             scale = precision[at, None]
-            curvature = self.squares[:, :, None, groups] * scale
+            some = self.of_groups(groups)
+            curvature = some.squares[:, :, None] * scale
             upper, log_det = spread(curvature + prior.precision[:, :, at, None])
-            pulls = (
-                self.by_response[:, None, groups] - points.betas[at] @ self.by_column[..., groups]
-            )
-            mean = np.stack(newton_step(upper, pulls * scale, np.inf)[0])
+            pulls = some.pulls(points.betas[at])
+            mean = np.stack(solved(upper, pulls * scale))
             gain = 0.5 * scale * np.einsum("ipg,ipg->pg", mean, pulls)
             integrals = gain + log_det + log_root[at, None]
             yield _Given(groups, at, precision[at], pulls, mean, upper, integrals)
@@ -172,3 +180,8 @@ class ClosedForm:
             groups = slice(first, min(first + _GROUPS, n_groups))
             for at in parts(n_points, q * q * (groups.stop - groups.start)):
                 yield groups, at
+
+
+def normal_moments(mean: Array, var: Array) -> Array:
+    """E z, E z² and E z³ of normal variables, stacked along a new first axis."""
+    return np.stack([mean, mean**2 + var, mean**3 + 3 * mean * var])

@@ -14,12 +14,12 @@ import numpy as np
 from quorate._types import Array, BoolArray
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.kernels import Rows
-from quorate.models.groups.quadrature import Rule, gauss_hermite, newton_step, spread
+from quorate.models.groups.quadrature import Rule, gauss_hermite, length_of, newton_step, spread
 
 _ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
-_LONGEST_STEP = 4.0  # standard deviations
-_SHORT_STEP = 1.0  # after which the centre is near enough for nodes
-_MOST_STEPS = 40
+LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far
+SHORT_STEP = 1.0  # after which the centre is near enough for nodes
+MOST_STEPS = 40
 
 
 class Prior(NamedTuple):
@@ -38,7 +38,7 @@ class Prior(NamedTuple):
         precision = np.einsum("ikp,jkp->ijp", whole, whole)
         return cls(precision, log_det - 0.5 * q * np.log(2 * np.pi))
 
-    def at(self, points: BoolArray) -> "Prior":
+    def at(self, points: slice | BoolArray) -> "Prior":
         """The same at some of the points."""
         return Prior(self.precision[..., points], self.log_constant[points])
 
@@ -77,10 +77,13 @@ class Nodes:
 
 
 def nodes(rows: Rows, prior: Prior, anchors: Array, effort: Effort) -> Nodes:
-    """Place nodes for groups whose anchors are (q, g), and evaluate the joint density there."""
+    """Place nodes for groups, and evaluate the joint density there.
+
+    Anchors are (q, n_points, g), or (q, 1, g) if they are the same for all points.
+    """
     rule = gauss_hermite(effort.n_nodes, len(anchors))
     centre, upper, log_det = placed(rows, prior, anchors, effort.n_steps)
-    local = _at_nodes(centre, upper, rule)
+    local = at_nodes(centre, upper, rule)
     terms = log_joint(rows, prior, local)
     terms += log_det + rule.log_weights[:, None, None]
     return Nodes(local, terms)
@@ -94,21 +97,27 @@ def placed(
     At points where the last step of some group was long, more steps follow. Nodes in the wrong
     place would make the integral of a point far out too large as well as too small.
     """
-    centre = np.repeat(anchors[:, None], len(prior.log_constant), axis=1)
+    q, _, n_groups = anchors.shape
+    centre = np.broadcast_to(anchors, (q, len(prior.log_constant), n_groups))
     for _ in range(n_steps):
         centre, upper, log_det, length = _stepped(rows, prior, centre)
-    far = length.max(axis=1) > _SHORT_STEP
-    for _ in range(_MOST_STEPS):
+    far = length.max(axis=1) > SHORT_STEP
+    for _ in range(MOST_STEPS):
         if not far.any():
             break
         centre[:, far], nearer, log_det[far], length = _stepped(
             rows.at(far), prior.at(far), centre[:, far]
         )
-        for i in range(len(centre)):
-            for j in range(i, len(centre)):
-                upper[i][j][far] = nearer[i][j]
-        far[far] = length.max(axis=1) > _SHORT_STEP
+        put(upper, far, nearer)
+        far[far] = length.max(axis=1) > SHORT_STEP
     return centre, upper, log_det
+
+
+def put(upper: list[list[Array]], points: BoolArray, nearer: list[list[Array]]) -> None:
+    """Replace U at some of the points."""
+    for i, row in enumerate(nearer):
+        for j in range(i, len(nearer)):
+            upper[i][j][points] = row[j]
 
 
 def _stepped(
@@ -117,14 +126,23 @@ def _stepped(
     """Centres after a Newton step, with U and log det U before it, and the length of the step."""
     slopes, curvatures = _derivatives(rows, prior, centre)
     upper, log_det = spread(curvatures)
-    step, length = newton_step(upper, slopes, _LONGEST_STEP)
+    longest = np.maximum(LONGEST_STEP, length_of(curvatures, centre))
+    step, length = newton_step(upper, slopes, longest)
     return centre + np.stack(step), upper, log_det, length
 
 
 def log_joint(rows: Rows, prior: Prior, local: Array) -> Array:
     """log p(z|φ) p(rows|z, φ) at `local` (q, m, n_points, g), without terms linear in Xβ."""
     values = prior.log_constant[:, None] - rows.sums(local)
-    for i, by_parameter in enumerate(rows.response_by_parameter()):
+    return add_quadratic(values, prior, rows.response_by_parameter(), local)
+
+
+def add_quadratic(values: Array, prior: Prior, response: Array, local: Array) -> Array:
+    """Add Zᵀy z - zᵀΣ⁻¹z/2 to `values` in place, at `local` (q, m, n_points, g).
+
+    `response` is Zᵀy (q, g).
+    """
+    for i, by_parameter in enumerate(response):
         pull = by_parameter - (0.5 * prior.precision[i, i][:, None]) * local[i]
         for j in range(i):
             pull -= prior.precision[i, j][:, None] * local[j]
@@ -135,26 +153,39 @@ def log_joint(rows: Rows, prior: Prior, local: Array) -> Array:
 
 def _derivatives(rows: Rows, prior: Prior, centre: Array) -> tuple[list[Array], list[list[Array]]]:
     """Gradient and curvature of the joint log density in z, at `centre` (q, n_points, g)."""
-    row_slopes, row_curvatures = rows.slopes_and_curvatures(centre)
-    precision, q = prior.precision[..., None], len(centre)
-    slopes, curvatures = [], []
-    for i in range(q):
-        pull = sum(precision[i, j] * centre[j] for j in range(q))
-        slopes.append(_over_rows(row_slopes, rows, i) - pull)
-        bends = [_over_rows(row_curvatures, rows, i, j) + precision[i, j] for j in range(i + 1)]
-        curvatures.append(bends)
+    slopes, curvatures = over_rows(rows.slopes_and_curvatures(centre), rows.varying, len(centre))
+    precision = prior.precision[..., None]
+    for i, row in enumerate(curvatures):
+        slopes[i] = slopes[i] - sum(precision[i, j] * centre[j] for j in range(len(centre)))
+        for j in range(i + 1):
+            row[j] = row[j] + precision[i, j]
     return slopes, curvatures
 
 
-def _over_rows(values: Array, rows: Rows, *parameters: int) -> Array:
+def over_rows(
+    derivatives: tuple[Array, Array], varying: Array | None, q: int
+) -> tuple[list[Array], list[list[Array]]]:
+    """Gradient and curvature in the parameters of groups, from those of each row in η.
+
+    Derivatives are (size, n_points, g), and `varying` (size, q, g) is None for a single column of
+    ones. Results are (n_points, g); of the curvature only the lower triangle.
+    """
+    slopes, curvatures = derivatives
+    return (
+        [_summed(slopes, varying, i) for i in range(q)],
+        [[_summed(curvatures, varying, i, j) for j in range(i + 1)] for i in range(q)],
+    )
+
+
+def _summed(values: Array, varying: Array | None, *parameters: int) -> Array:
     """Sums of values (size, n_points, g) over rows, each times its columns of Z: (n_points, g)."""
-    if rows.varying is None:
+    if varying is None:
         return np.asarray(values.sum(axis=0))
-    weights = np.prod([rows.varying[:, j] for j in parameters], axis=0)
+    weights = np.prod([varying[:, j] for j in parameters], axis=0)
     return np.asarray(np.einsum("spg,sg->pg", values, weights))
 
 
-def _at_nodes(centre: Array, upper: list[list[Array]], rule: Rule) -> Array:
+def at_nodes(centre: Array, upper: list[list[Array]], rule: Rule) -> Array:
     """z at the nodes, (q, m, n_points, g)."""
     q = len(centre)
     local = np.repeat(centre[:, None], len(rule.nodes), axis=1)

@@ -5,6 +5,7 @@ log(1 + exp) or exp; w and the shift s depend on the row and on the scale parame
 axes (rows, nodes, points, groups).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -12,6 +13,8 @@ from typing import Literal
 import numpy as np
 
 from quorate._types import Array, BoolArray
+from quorate.models.families import Family, Logistic, NegativeBinomial, Poisson
+from quorate.models.groups.points import Points
 from quorate.models.groups.rows import Bundle
 
 Shape = Literal["softplus", "exponential"]
@@ -36,6 +39,8 @@ class Rows:
         y, (size, g).
     varying
         Z, (size, q, g); None if it is a single column of ones.
+    has_ones
+        Whether the first column of Z is one of ones, in rows that count.
     count_once
         Whether all weights are 0 or 1.
     """
@@ -45,6 +50,7 @@ class Rows:
     weights: Array
     response: Array
     varying: Array | None
+    has_ones: bool = False
     count_once: bool = False
 
     def at(self, points: BoolArray) -> "Rows":
@@ -61,6 +67,8 @@ class Rows:
         """Σ w b(η) over rows, (m, n_points, g), at `local` (q, m, n_points, g)."""
         if self.shape == "exponential" and self.varying is None:
             return np.asarray((self.weights * self._near).sum(axis=0) * np.exp(local[0]))
+        if self.shape == "softplus" and self.varying is None and not self._is_moderate(local):
+            return self._weighted(np.logaddexp(0.0, self.offsets[:, None] + local[0]))
         odds = self._exponentials(local)
         if self.shape == "exponential":
             return self._weighted(odds)
@@ -68,6 +76,10 @@ class Rows:
             odds += 1
             return np.asarray(np.log(np.multiply.reduce(odds, axis=0)))
         return self._weighted(np.log1p(odds, out=odds))
+
+    def _is_moderate(self, local: Array) -> bool:
+        """Whether products of exponentials of offsets and of `local` are finite."""
+        return bool(self.offsets.max() <= _FURTHEST and np.abs(local).max() <= _FURTHEST)
 
     def _weighted(self, terms: Array) -> Array:
         return np.asarray(np.einsum("smpg,spg->mpg", terms, self.weights))
@@ -102,10 +114,12 @@ class Rows:
         """exp η, (size, m, n_points, g), at `local` (q, m, n_points, g)."""
         if self.varying is None:
             return np.asarray(self._near[:, None] * np.exp(np.minimum(local[0], _FURTHEST)))
-        eta = self.varying[:, 0, None, None] * local[0]
-        for j in range(1, len(local)):
-            eta += self.varying[:, j, None, None] * local[j]
+        eta = self.varying[:, -1, None, None] * local[-1]
         eta += self.offsets[:, None]
+        for j in range(len(local) - 1):
+            eta += (
+                local[j] if j == 0 and self.has_ones else self.varying[:, j, None, None] * local[j]
+            )
         return np.asarray(np.exp(eta, out=eta))
 
     @cached_property
@@ -114,8 +128,61 @@ class Rows:
         return np.asarray(np.exp(np.minimum(self.offsets, _FURTHEST)))
 
 
-def offsets_of(bundle: Bundle, betas: Array) -> Array:
+def rows_of(family: Family, bundle: Bundle, points: Points, has_ones: bool) -> Rows:
+    """The rows of a bundle at some points. `has_ones`: whether Z starts with a column of ones."""
+    is_intercept = has_ones and bundle.varying.shape[1] == 1
+    rows = _FAMILIES[type(family)](bundle, points, None if is_intercept else bundle.varying)
+    return replace(rows, has_ones=has_ones)
+
+
+def _logistic(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
+    offsets = _offsets(bundle, points.betas)
+    return Rows(
+        "softplus",
+        offsets,
+        _for_each(offsets, bundle.counts),
+        bundle.response,
+        varying,
+        count_once=bool((bundle.counts <= 1).all()),
+    )
+
+
+def _poisson(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
+    offsets = _offsets(bundle, points.betas)
+    return Rows(
+        "exponential",
+        offsets,
+        _for_each(offsets, bundle.counts),
+        bundle.response,
+        varying,
+    )
+
+
+def _negative_binomial(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
+    phi = np.exp(points.log_scales)[:, None]
+    return Rows(
+        "softplus",
+        _offsets(bundle, points.betas) - points.log_scales[:, None],
+        bundle.response[:, None] + bundle.counts[:, None] * phi,
+        bundle.response,
+        varying,
+    )
+
+
+def _offsets(bundle: Bundle, betas: Array) -> Array:
     """Xβ of every row, (size, n_points, g); -inf in rows that count nothing."""
     offsets = betas @ bundle.columns
     np.copyto(offsets, -np.inf, where=(bundle.counts == 0)[:, None])
     return np.asarray(offsets)
+
+
+def _for_each(offsets: Array, counts: Array) -> Array:
+    """The counts of rows, repeated for each point."""
+    return np.repeat(counts[:, None], offsets.shape[1], axis=1)
+
+
+_FAMILIES: Mapping[type, Callable[[Bundle, Points, Array | None], Rows]] = {
+    Logistic: _logistic,
+    Poisson: _poisson,
+    NegativeBinomial: _negative_binomial,
+}

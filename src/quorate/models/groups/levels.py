@@ -9,6 +9,8 @@ from quorate.models.protocol import Model, Shard
 
 # (level, groups (m,), n numbers) to uniform numbers in (0, 1), shape (n_points, m, n)
 Uniforms = Callable[[str, IntArray, int], Array]
+# The same with the number of the level, 0 for the outer one; how many numbers is settled.
+LevelUniforms = Callable[[int, IntArray], Array]
 
 
 @dataclass(frozen=True)

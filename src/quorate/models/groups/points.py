@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import block_diag
 
-from quorate._types import Array
+from quorate._types import Array, BoolArray
 
 _UNKNOWN = 0.3  # rough standard deviation of logarithms and correlations
 _WIDEST = 3.0  # standard deviation of a coefficient of which a shard knows little
@@ -16,11 +16,20 @@ class Points(NamedTuple):
 
     betas: Array  # (n, p)
     log_scales: Array  # (n,), 0 if the family has no scale
-    covs: Array  # (n, q, q), Σ
+    covs: tuple[Array, ...]  # Σ of each level, outer level first, (n, q, q)
 
-    def part(self, which: slice) -> "Points":
+    def part(self, which: slice | BoolArray) -> "Points":
         """Some of them."""
-        return Points(self.betas[which], self.log_scales[which], self.covs[which])
+        covs = tuple(cov[which] for cov in self.covs)
+        return Points(self.betas[which], self.log_scales[which], covs)
+
+    def of_inner(self, n_times: int) -> "Points":
+        """All of them so many times over, with the covariances of the inner level only."""
+        return Points(
+            np.tile(self.betas, (n_times, 1)),
+            np.tile(self.log_scales, n_times),
+            (np.tile(self.covs[-1], (n_times, 1, 1)),),
+        )
 
 
 class Derivatives(NamedTuple):
@@ -28,7 +37,7 @@ class Derivatives(NamedTuple):
 
     betas: Array
     log_scales: Array
-    covs: Array
+    covs: tuple[Array, ...]
 
 
 class RoughFit(NamedTuple):

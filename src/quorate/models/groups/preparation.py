@@ -5,19 +5,17 @@ nodes start from, and where passes over all shards begin.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.models.families import Family
 from quorate.models.groups.accuracy import Effort, sufficient
-from quorate.models.groups.by_nodes import ByNodes
 from quorate.models.groups.points import Derivatives, Points, RoughFit
-from quorate.models.groups.rows import arranged
+from quorate.models.groups.tables import Tables
 
-_FEW_GROUPS, _FEW_ROWS = 300, 6000  # that may stand for all groups of a shard
+_FEW_GROUPS, _FEW_ROWS = 250, 3000  # that may stand for all groups of a shard
 _COARSE = 1.6  # growth of bundles of a few groups
 _ROUGH = Effort(5, 2)  # from anchors at 0
 _MOST_STEPS = 40  # of the search
@@ -37,6 +35,10 @@ class GroupedPosterior(Protocol):
     @property
     def family(self) -> Family:
         """The family of the regression."""
+
+    @property
+    def log_sds(self) -> IntArray:
+        """Coordinates that are logarithms of standard deviations."""
 
     def initial(self) -> Array:
         """Where the search starts."""
@@ -58,27 +60,58 @@ class Integrated(Protocol):
         """Integrated log-likelihood of each point, and its derivatives."""
 
 
-def prepared(
-    model: GroupedPosterior, columns: Array, varying: Array, response: Array, group: IntArray
-) -> ByNodes:
-    """Arrange X, Z, y by group; find a fit, anchors there, and the effort that is needed."""
-    constant, above = model.family.constants(response)
-    rows = arranged(columns, varying, response, group)
-    anchors = np.zeros((varying.shape[1], rows.n_groups))
-    shard = ByNodes(model.family, rows, constant, above, anchors, _ROUGH)
-    some, times = _some_groups(shard, columns, varying, response, group)
+class Adaptable(Integrated, Protocol):
+    """A shard whose integrals are computed by nodes: `ByNodes`, `NestedByNodes`."""
+
+    @classmethod
+    def of(cls, family: Family, tables: Tables, effort: Effort, growth: float = ...) -> Self:
+        """Arrange rows by group, with anchors at 0."""
+
+    @property
+    def fewest_nodes(self) -> int:
+        """Nodes in each dimension, at least."""
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of an integral, over all levels."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Numbers of groups and of rows."""
+
+    def log_likelihoods(self, points: Points) -> Array:
+        """Integrated log-likelihood of each point, (n,)."""
+
+    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
+        """A fit without groups, where searches start."""
+
+    def adapted(self, effort: Effort, fit: RoughFit | None = None) -> Self:
+        """The same shard, with another effort, and with a fit."""
+
+    def anchored_at(self, point: Points, n_steps: int) -> Self:
+        """The same shard, with anchors at the modes of groups at one point."""
+
+
+S = TypeVar("S", bound=Adaptable)
+
+
+def prepared(model: GroupedPosterior, kind: type[S], tables: Tables) -> S:
+    """Arrange rows by group; find a fit, anchors there, and the effort that is needed."""
+    shard = kind.of(model.family, tables, _ROUGH)
+    some, times = _some_groups(model, shard, kind, tables)
     with np.errstate(all="ignore"):
-        fit = searched(density(model, some, times), some.pooled_fit(model.initial()))
+        start = some.pooled_fit(model.initial(), model.log_sds)
+        fit = searched(density(model, some, times), start)
         point = model.taken_apart(fit.mode[None])
-        some = replace(some, anchors=some.centres_at(point, _ANCHOR_STEPS))
+        some = some.anchored_at(point, _ANCHOR_STEPS)
 
         def values(points: Array, effort: Effort) -> Array:
-            likelihoods = replace(some, effort=effort).log_likelihoods(model.taken_apart(points))
+            likelihoods = some.adapted(effort).log_likelihoods(model.taken_apart(points))
             return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
 
-        effort = sufficient(values, fit.mode, fit.cov, varying.shape[1])
-        shard = replace(shard, anchors=shard.centres_at(point, _ANCHOR_STEPS), effort=effort)
-        return replace(shard, fit=polished(density(model, shard), fit))
+        effort = sufficient(values, fit.mode, fit.cov, some.dim, some.fewest_nodes)
+        shard = shard.anchored_at(point, _ANCHOR_STEPS).adapted(effort)
+        return shard.adapted(effort, polished(density(model, shard), fit))
 
 
 def density(model: GroupedPosterior, shard: Integrated, times: float = 1.0) -> Density:
@@ -142,16 +175,12 @@ def _covariance(density: Density, mode: Array, rough: Array) -> Array:
 
 
 def _some_groups(
-    shard: ByNodes, columns: Array, varying: Array, response: Array, group: IntArray
-) -> tuple[ByNodes, float]:
+    model: GroupedPosterior, shard: S, kind: type[S], tables: Tables
+) -> tuple[S, float]:
     """Groups that stand for all, evenly spaced, and how many times they do."""
-    rows = shard.rows
-    step = min(rows.n_groups // _FEW_GROUPS, rows.n_rows // _FEW_ROWS)
+    n_groups, n_rows = shard.size
+    step = min(n_groups // _FEW_GROUPS, n_rows // _FEW_ROWS)
     if step < 2:
         return shard, 1.0
-    chosen = rows.codes[::step]
-    times = rows.n_groups / len(chosen)
-    mine = np.isin(group, chosen)
-    some = arranged(columns[mine], varying[mine], response[mine], group[mine], _COARSE)
-    above = None if shard.above is None else shard.above / times
-    return replace(shard, rows=some, above=above, anchors=shard.anchors[:, ::step]), times
+    some, times = tables.every(step)
+    return kind.of(model.family, some, _ROUGH, _COARSE), times

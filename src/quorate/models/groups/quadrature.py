@@ -96,15 +96,49 @@ def _cholesky(matrix: Any, xp: Namespace) -> list[list[Any]]:
 
 
 def newton_step(
-    upper: list[list[Any]], slope: Any, longest: float, xp: Namespace = np
+    upper: list[list[Any]], slope: Any, longest: float | AnyArray, xp: Namespace = np
 ) -> tuple[list[Any], AnyArray]:
     """H⁻¹ g, shortened to at most `longest` standard deviations of N(0, H⁻¹), and its whole length.
 
     `upper` is U of `spread`, and `slope[i]` are the entries of g.
     """
-    dim = len(slope)
-    white = [sum(upper[i][j] * slope[i] for i in range(j + 1)) for j in range(dim)]
+    white = whitened(upper, slope)
     length = xp.sqrt(sum(part**2 for part in white))
     shorter = xp.minimum(1.0, longest / xp.maximum(length, 1e-300))
-    step = [shorter * sum(upper[i][j] * white[j] for j in range(i, dim)) for i in range(dim)]
-    return step, length
+    return [shorter * part for part in coloured(upper, white)], length
+
+
+def length_of(curvature: Any, vector: Any) -> AnyArray:
+    """Length of a vector z in standard deviations of N(0, H⁻¹): the root of zᵀHz.
+
+    `curvature[i][j]` and `vector[i]` are arrays. Only i >= j is read.
+    """
+    square = 0.0
+    for i, row in enumerate(vector):
+        across = sum((curvature[i][j] * vector[j] for j in range(i)), 0.0)
+        square = square + row * (curvature[i][i] * row + 2 * across)
+    return np.sqrt(square)
+
+
+def solved(upper: list[list[Any]], slope: Any) -> list[Any]:
+    """H⁻¹ g."""
+    return coloured(upper, whitened(upper, slope))
+
+
+def whitened(upper: list[list[Any]], slope: Any) -> list[Any]:
+    """Uᵀ g."""
+    return [sum(upper[i][j] * slope[i] for i in range(j + 1)) for j in range(len(slope))]
+
+
+def coloured(upper: list[list[Any]], white: Any) -> list[Any]:
+    """U t: distributed as N(0, H⁻¹) if t is standard normal."""
+    dim = len(white)
+    return [sum(upper[i][j] * white[j] for j in range(i, dim)) for i in range(dim)]
+
+
+def covariance_of(upper: list[list[Any]]) -> Array:
+    """U Uᵀ = H⁻¹, (q, q, ...)."""
+    dim = len(upper)
+    zero = np.zeros_like(upper[0][0])
+    whole = np.array([[upper[i][j] + zero for j in range(dim)] for i in range(dim)])
+    return np.asarray(np.einsum("ik...,jk...->ij...", whole, whole))

@@ -1,7 +1,8 @@
 """Generalised linear models with groups that have coefficients of their own.
 
-η = Xβ + Zu, where each group has its u ~ N(0, Σ). The coefficients u are integrated out, so the
-model has few parameters: β, the scale of the family, standard deviations and correlations.
+η = Xβ + Zu, where each group has its u ~ N(0, Σ). Groups may lie within others, which have
+coefficients too: η = Xβ + Z u_a + Z_inner v_ab. The coefficients of groups are integrated out, so
+the model has few parameters: β, the scale of the family, standard deviations and correlations.
 """
 
 from collections.abc import Mapping
@@ -12,17 +13,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.errors import BadInputError, require
+from quorate.errors import require
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Linear
 from quorate.models.formula import Design
-from quorate.models.glm import GeneralisedLinearModel, Prepare, numbers
+from quorate.models.glm import GeneralisedLinearModel, Prepare
+from quorate.models.groups.by_nodes import ByNodes
 from quorate.models.groups.covariance import Covariance
 from quorate.models.groups.gaussian import ClosedForm
-from quorate.models.groups.levels import Level, Moments, Uniforms
+from quorate.models.groups.level_arrays import codes_of_level, group_columns, varying_of_level
+from quorate.models.groups.levels import Level, LevelUniforms, Moments, Uniforms
 from quorate.models.groups.local import numbers_needed
+from quorate.models.groups.nested import NestedByNodes
+from quorate.models.groups.nested_gaussian import NestedClosedForm
 from quorate.models.groups.points import Derivatives, Points, RoughFit
 from quorate.models.groups.preparation import density, polished, prepared, searched
+from quorate.models.groups.tables import Tables
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
 
@@ -34,15 +40,14 @@ class Integrated(Protocol):
 
     @property
     def codes(self) -> IntArray:
-        """Codes of the groups, in rising order."""
-
-    @property
-    def centres(self) -> Array:
-        """Where moments are taken about, (q, n_groups)."""
+        """Codes of the groups of the outer level, in rising order."""
 
     @property
     def fit(self) -> RoughFit | None:
         """About the mode and covariance of the prior times the likelihood of the shard."""
+
+    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
+        """A fit without groups, where searches start."""
 
     def log_likelihoods(self, points: Points) -> Array:
         """Integrated log-likelihood of each point, (n,)."""
@@ -50,42 +55,42 @@ class Integrated(Protocol):
     def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
         """Integrated log-likelihood of each point, and its derivatives."""
 
-    def pooled_fit(self, start: Array) -> RoughFit:
-        """A fit without groups, where searches start."""
+    def moments(self, points: Points) -> tuple[Moments, ...]:
+        """Moments of the coefficients of all groups of each level, summed over the points."""
 
-    def moments(self, points: Points) -> Array:
-        """Sums over points of E (u - centre)^k for k = 1, 2, 3, of each group, (3, n_groups, q)."""
-
-    def draws(self, points: Points, codes: IntArray, uniforms: Array) -> Array:
-        """A draw of u of some groups for each point, (n, m, q), from uniforms (n, m, k)."""
+    def draws(
+        self, points: Points, codes: IntArray, uniforms: LevelUniforms
+    ) -> tuple[tuple[IntArray, Array], ...]:
+        """Codes (m,) and draws (n, m, q) for each level, of some groups of the outer level."""
 
 
 @dataclass(frozen=True)
 class GroupedRegression:
     """A generalised linear model with groups. See `quorate.models.groups.levels.GroupedModel`.
 
-    The unconstrained vector is that of `fixed`, followed by the coordinates of `covariance`. A
-    shard holds `X` (n, p), `y` (n,), `Z` (n, q) and `group` (n,).
+    The unconstrained vector is that of `fixed`, followed by the coordinates of `covariances`, of
+    which there is one for each level, outer level first. A shard holds `X` (n, p), `y` (n,), `Z`
+    (n, q) and `group` (n,), and `Z_inner` and `inner` (n,) for a second level.
     """
 
     fixed: GeneralisedLinearModel
-    covariance: Covariance
+    covariances: tuple[Covariance, ...]
 
     @property
     def dim(self) -> int:
-        return self.fixed.dim + self.covariance.dim
+        return self.fixed.dim + sum(one.dim for one in self.covariances)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        return (*self.fixed.names, *self.covariance.names)
+        return (*self.fixed.names, *(name for one in self.covariances for name in one.names))
 
-    @property
+    @cached_property
     def levels(self) -> tuple[Level, ...]:
-        return (self.covariance.level,)
+        return tuple(one.level for one in self.covariances)
 
     @property
     def group_columns(self) -> str:
-        return self.covariance.level.name
+        return group_columns(self.levels)
 
     @property
     def family(self) -> Family:
@@ -97,12 +102,25 @@ class GroupedRegression:
         """The encoding of the formula, if the model has one."""
         return self.fixed.encoding
 
+    @cached_property
+    def log_sds(self) -> IntArray:
+        """Coordinates that are logarithms of standard deviations, that of `linear` included."""
+        found = [self.fixed.dim - 1] if self._is_linear else []
+        first = self.fixed.dim
+        for one in self.covariances:
+            found += range(first, first + len(one.level.names))
+            first += one.dim
+        return np.array(found)
+
     def initial(self) -> Array:
         return np.zeros(self.dim)
 
     def constrain(self, draws: Array) -> dict[str, Array]:
-        fixed, rest = np.split(draws, [self.fixed.dim], axis=1)
-        return self.fixed.constrain(fixed) | self.covariance.constrain(rest)
+        fixed, *rest = self._split(draws)
+        named = self.fixed.constrain(fixed)
+        for covariance, part in zip(self.covariances, rest, strict=True):
+            named |= covariance.constrain(part)
+        return named
 
     def log_prior(self, x: Array) -> float:
         return self.log_prior_and_gradient(x)[0]
@@ -115,11 +133,13 @@ class GroupedRegression:
         return self.log_prior_and_gradient_many(points)[0]
 
     def log_prior_and_gradient_many(self, points: Array) -> tuple[Array, Array]:
-        fixed, rest = np.split(points, [self.fixed.dim], axis=1)
-        values, gradients = self.fixed.log_prior_and_gradient_many(fixed)
+        fixed, *rest = self._split(points)
+        found = [self.fixed.log_prior_and_gradient_many(fixed)]
         with np.errstate(all="ignore"):
-            more, of_rest = self.covariance.log_prior_and_gradient(rest)
-        return values + more, np.column_stack([gradients, of_rest])
+            for covariance, part in zip(self.covariances, rest, strict=True):
+                found.append(covariance.log_prior_and_gradient(part))
+        values, gradients = zip(*found, strict=True)
+        return sum(values), np.column_stack(gradients)
 
     def log_likelihood(self, x: Array, shard: Shard) -> float:
         values = self.log_likelihood_many(x[None], shard)
@@ -149,7 +169,7 @@ class GroupedRegression:
 
     def _fitted(self, kept: Integrated) -> RoughFit:
         whole = density(self, kept)
-        return polished(whole, searched(whole, kept.pooled_fit(self.initial())))
+        return polished(whole, searched(whole, kept.pooled_fit(self.initial(), self.log_sds)))
 
     def _with_part_of_prior(self, fit: RoughFit, n_shards: float) -> RoughFit:
         """The fit with the prior to the power 1/K, by a Newton step; as it is if that fails."""
@@ -166,49 +186,62 @@ class GroupedRegression:
         return RoughFit(fit.mode - taken * cov @ gradients[0], cov)
 
     def local_moments(self, points: Array, shard: Shard) -> Mapping[str, Moments]:
-        kept = self._kept(shard)
-        sums = kept.moments(self.taken_apart(points))
-        return {self.levels[0].name: Moments(kept.codes, kept.centres.T, sums)}
+        found = self._kept(shard).moments(self.taken_apart(points))
+        return {level.name: of for level, of in zip(self.levels, found, strict=True)}
 
     def local_draws(
         self, points: Array, shard: Shard, groups: IntArray, uniforms: Uniforms
     ) -> Mapping[str, tuple[IntArray, Array]]:
-        kept, level = self._kept(shard), self.levels[0]
+        kept = self._kept(shard)
         strange = sorted(set(groups.tolist()) - set(kept.codes.tolist()))
         require(not strange, f"The shard has no group with code {strange[:1]}.")
-        numbers_of = uniforms(level.name, groups, self._n_uniforms)
-        return {level.name: (groups, kept.draws(self.taken_apart(points), groups, numbers_of))}
 
-    def new_groups(self, points: Array, normals: Array) -> Array:
-        """Draws of u of m groups without rows, from normal numbers (n_points, m, q)."""
-        lower = np.linalg.cholesky(self.taken_apart(points).covs)
+        def of_level(number: int, codes: IntArray) -> Array:
+            level = self.levels[number]
+            return uniforms(level.name, codes, self._n_uniforms(level))
+
+        with np.errstate(all="ignore"):
+            found = kept.draws(self.taken_apart(points), groups, of_level)
+        return {level.name: of for level, of in zip(self.levels, found, strict=True)}
+
+    def new_groups(self, points: Array, normals: Array, level: int = 0) -> Array:
+        """Draws of coefficients of m groups without rows, from normal numbers (n_points, m, q)."""
+        lower = np.linalg.cholesky(self.taken_apart(points).covs[level])
         return np.asarray(np.einsum("nij,nmj->nmi", lower, normals))
 
-    def varying_columns(self, rows: Mapping[str, Any]) -> Array:
-        """`Z` (n, q) of some rows; without it, groups have intercepts."""
-        return self._varying(rows, len(rows["X"]))
-
-    @property
-    def _n_uniforms(self) -> int:
-        """Uniforms for a draw of the coefficients of a group."""
-        q = len(self.levels[0].names)
-        return q if self._is_linear else numbers_needed(q)
-
-    @property
-    def _is_linear(self) -> bool:
-        return isinstance(self.fixed.family, Linear)
+    def varying_columns(self, rows: Mapping[str, Any], level: int = 0) -> Array:
+        """`Z` or `Z_inner` (n, q) of some rows; without it, groups have intercepts."""
+        return varying_of_level(rows, len(rows["X"]), self.levels[level], level)
 
     def taken_apart(self, points: Array) -> Points:
         """Coefficients, scales and covariances at each point."""
-        covs = self.covariance.matrices(points[:, self.fixed.dim :])
+        _, *rest = self._split(points)
+        pairs = zip(self.covariances, rest, strict=True)
+        covs = tuple(covariance.matrices(part) for covariance, part in pairs)
         betas = points[:, : len(self.fixed.columns)]
         return Points(betas, self.fixed.log_scales(points), covs)
 
     def gradients(self, points: Array, slopes: Derivatives) -> Array:
         """Gradients (n, dim) of the log-likelihood, from derivatives in the parts of points."""
         of_scale = [] if self.fixed.scale_prior is None else [slopes.log_scales]
-        of_covs = self.covariance.gradient(points[:, self.fixed.dim :], slopes.covs)
-        return np.column_stack([slopes.betas, *of_scale, of_covs])
+        _, *rest = self._split(points)
+        of_levels = zip(self.covariances, rest, slopes.covs, strict=True)
+        of_covs = [covariance.gradient(part, slope) for covariance, part, slope in of_levels]
+        return np.column_stack([slopes.betas, *of_scale, *of_covs])
+
+    def _split(self, points: Array) -> list[Array]:
+        """Coordinates of `fixed`, and those of each covariance."""
+        sizes = [self.fixed.dim, *(one.dim for one in self.covariances)]
+        return np.split(points, np.cumsum(sizes[:-1]), axis=1)
+
+    def _n_uniforms(self, level: Level) -> int:
+        """Uniforms for a draw of the coefficients of a group."""
+        q = len(level.names)
+        return q if self._is_linear else numbers_needed(q)
+
+    @property
+    def _is_linear(self) -> bool:
+        return isinstance(self.fixed.family, Linear)
 
     def _settled(self, what: str, x: Array, values: Array, gradients: Array) -> tuple[float, Array]:
         number = settled(what, values[0], x, self.names)
@@ -220,33 +253,17 @@ class GroupedRegression:
 
     def _prepare(self, shard: Shard) -> Integrated:
         columns, response = Prepare(self.fixed.family, self.fixed.columns).checked(shard)
-        n_rows = len(response)
-        group, varying = self._group(shard, n_rows), self._varying(shard, n_rows)
+        n_rows, levels = len(response), self.levels
+        groups = [codes_of_level(shard, n_rows, levels, i) for i in range(len(levels))]
+        varying = [varying_of_level(shard, n_rows, level, i) for i, level in enumerate(levels)]
+        tables = Tables(columns, varying, response, groups)
+        if len(levels) == 2:
+            return self._nested(tables)
         if self._is_linear:
-            return ClosedForm.of(columns, varying, response, group)
-        return prepared(self, columns, varying, response, group)
+            return ClosedForm.of(columns, varying[0], response, groups[0])
+        return prepared(self, ByNodes, tables)
 
-    def _group(self, shard: Shard, n_rows: int) -> IntArray:
-        """`group` (n,) of a shard."""
-        if "group" not in shard:
-            raise BadInputError(
-                f"No array named `group`. The data are {', '.join(sorted(shard))}; this model has "
-                f"groups: cut its rows by='group:{self.group_columns}'."
-            )
-        group = np.asarray(shard["group"])
-        right = group.shape == (n_rows,)
-        require(right, f"group has shape {group.shape}. Each of the {n_rows} rows needs one.")
-        return group
-
-    def _varying(self, shard: Mapping[str, Any], n_rows: int) -> Array:
-        """`Z` (n, q) of a shard; without it, groups have intercepts."""
-        names = self.levels[0].names
-        wanted = (n_rows, len(names))
-        if "Z" not in shard:
-            require(names == ("Intercept",), f"No array named `Z`. It needs shape {wanted}.")
-            return np.ones(wanted)
-        varying = numbers("Z", shard["Z"])
-        right = varying.shape == wanted
-        require(right, f"Z has shape {varying.shape}. It needs shape {wanted}.")
-        require(bool(np.isfinite(varying).all()), "Z must be finite: drop or fill such rows.")
-        return varying
+    def _nested(self, tables: Tables) -> Integrated:
+        if self._is_linear:
+            return NestedClosedForm.of(tables)
+        return prepared(self, NestedByNodes, tables)

@@ -5,7 +5,7 @@ same number of rows; those with fewer are filled up with rows that count nothing
 bundle are one array operation, whose innermost and longest axis is that of the groups.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from quorate._types import Array, BoolArray, IntArray
 
 _EXACT_SIZES = 8  # groups with fewer rows share a bundle only with groups of the same size
-_GROWTH = 1.2  # more bundles cost time for each, fewer cost time for rows that count nothing
+GROWTH = 1.2  # more bundles cost time for each, fewer cost time for rows that count nothing
 _ROWS = 4096  # of a bundle, about
 
 
@@ -24,6 +24,7 @@ class Bundle(NamedTuple):
     which: IntArray  # (g,), positions of the groups in `GroupedRows.codes`
     columns: Array  # (size, p, g), X
     varying: Array  # (size, q, g), Z
+    outer: Array  # (size, q of the outer level, g), its Z if these groups lie within others
     response: Array  # (size, g), sums of y over equal rows
     counts: Array  # (size, g), numbers of equal rows
 
@@ -41,8 +42,7 @@ class GroupedRows:
 
     codes: IntArray  # (n_groups,), in rising order
     bundles: tuple[Bundle, ...]
-    response_by_column: Array  # (p,), Xᵀy
-    is_intercept: bool  # whether Z is a single column of ones
+    has_ones: bool  # whether the first column of Z is one of ones
 
     @property
     def n_groups(self) -> int:
@@ -58,30 +58,35 @@ class GroupedRows:
         """The rows of some groups, in any order."""
         positions = np.full(self.n_groups, -1)
         positions[np.searchsorted(self.codes, codes)] = np.arange(len(codes))
-        some = [bundle.of(positions) for bundle in self.bundles]
+        some = (bundle.of(positions) for bundle in self.bundles)
         kept = tuple(bundle for bundle in some if bundle is not None)
-        sums = [np.einsum("spg,sg->p", bundle.columns, bundle.response) for bundle in kept]
-        return GroupedRows(codes, kept, np.sum(sums, axis=0), self.is_intercept)
+        return GroupedRows(codes, kept, self.has_ones)
 
 
 def arranged(
-    columns: Array, varying: Array, response: Array, group: IntArray, growth: float = _GROWTH
+    columns: Array,
+    varying: Array,
+    response: Array,
+    group: IntArray,
+    growth: float = GROWTH,
+    outer: Array | None = None,
 ) -> GroupedRows:
     """Arrange rows by group: X (n, p), Z (n, q), y (n,) and the code of each row's group (n,).
 
-    `growth` is the number of rows of the largest group in a bundle relative to the smallest.
+    `growth` is the number of rows of the largest group in a bundle relative to the smallest. If the
+    groups lie within others, `outer` is Z of these.
     """
     codes, which = np.unique(group, return_inverse=True)
-    order, counts = _merged(np.column_stack([columns, varying]), which)
+    tables = (columns, varying, np.empty((len(columns), 0)) if outer is None else outer)
+    order, counts = _merged(np.column_stack(tables), which)
     starts = _starts(counts)
     first = order[starts]
     sums = np.add.reduceat(response[order], starts)
-    merged = columns[first], varying[first], sums, counts.astype(float), which[first]
+    distinct = [table[first] for table in tables]
     return GroupedRows(
         np.asarray(codes),
-        tuple(_bundles(*merged, growth)),
-        response @ columns,
-        varying.shape[1] == 1 and bool((varying == 1).all()),
+        tuple(_bundles(distinct, sums, counts.astype(float), which[first], growth)),
+        bool((varying[:, 0] == 1).all()),
     )
 
 
@@ -106,24 +111,21 @@ def _starts(counts: IntArray) -> IntArray:
 
 
 def _bundles(
-    columns: Array,
-    varying: Array,
-    response: Array,
-    counts: Array,
-    which: IntArray,
-    growth: float,
+    tables: Sequence[Array], response: Array, counts: Array, which: IntArray, growth: float
 ) -> Iterator[Bundle]:
-    """Bundles of rows that are sorted by group."""
+    """Bundles of rows that are sorted by group; `tables` are X, Z, and Z of the outer level."""
     sizes = np.bincount(which)
     first_row = _starts(sizes)
     for size, groups in _by_size(sizes, growth):
         offsets = np.arange(size)[:, None]
         is_row = offsets < sizes[groups]
         rows = np.where(is_row, first_row[groups] + offsets, 0)
+        columns, varying, outer = (_dense(table, rows, is_row) for table in tables)
         yield Bundle(
             groups,
-            _dense(columns, rows, is_row),
-            _dense(varying, rows, is_row),
+            columns,
+            varying,
+            outer,
             np.where(is_row, response[rows], 0.0),
             np.where(is_row, counts[rows], 0.0),
         )

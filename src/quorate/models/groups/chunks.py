@@ -1,0 +1,152 @@
+"""Rows of groups at points, as many at a time as fit into the cache, and sums over them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.models.families import Family
+from quorate.models.groups.accuracy import Effort
+from quorate.models.groups.integrals import Nodes, Prior, log_joint, nodes, parts
+from quorate.models.groups.kernels import Rows, rows_of
+from quorate.models.groups.local import independence_draws
+from quorate.models.groups.points import Points
+from quorate.models.groups.quadrature import gauss_hermite
+from quorate.models.groups.rows import Bundle, GroupedRows
+from quorate.models.many_points import rising
+
+
+class Chunk(NamedTuple):
+    """Rows of some groups at some points."""
+
+    bundle: Bundle
+    rows: Rows
+    prior: Prior
+    anchors: Array  # (q, n_points, g), or (q, 1, g) if they are the same for all points
+    points: slice
+
+    def nodes(self, effort: Effort) -> Nodes:
+        """Nodes of these groups, with the joint density there."""
+        return nodes(self.rows, self.prior, self.anchors, effort)
+
+    def draws(self, effort: Effort, uniforms: Array) -> Array:
+        """Draws (n_points, g, q) of z given φ, from uniforms (n_points, g, k)."""
+
+        def joint(z: Array) -> Array:
+            return np.asarray(log_joint(self.rows, self.prior, np.moveaxis(z, 2, 0)[:, None])[0])
+
+        return independence_draws(joint, *mean_and_factor(self.nodes(effort)), uniforms)
+
+
+class Outside(NamedTuple):
+    """What log-likelihoods have beside the integrals: terms without parameters of groups.
+
+    `constant` and `above` are those of `quorate.models.families.Family.constants`.
+    """
+
+    constant: float
+    above: Array | None
+    response_by_column: Array  # (p,), Xᵀy
+
+    @classmethod
+    def of(cls, family: Family, columns: Array, response: Array) -> "Outside":
+        """From X (n, p) and y (n,), which is checked."""
+        return cls(*family.constants(response), response @ columns)
+
+    def values_and_slopes(self, points: Points) -> tuple[Array, Array]:
+        """Their sum at each point, and its slope in the logarithm of the scale, (n,) each."""
+        values, slopes = np.zeros((2, len(points.betas)))
+        if self.above is not None:
+            values, slopes = rising(self.above, points.log_scales)
+        return values + self.constant + points.betas @ self.response_by_column, slopes
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Expectations over nodes that gradients are made of, at each of n points."""
+
+    points: Points
+    by_beta: Array  # (n, p)
+    by_scale: Array  # (n,)
+    squares: Array  # Σ E[z zᵀ], (n, q, q)
+
+    @classmethod
+    def none(cls, points: Points) -> "Sums":
+        """Sums over no groups."""
+        betas, scales, covs = points
+        return cls(points, np.zeros_like(betas), np.zeros_like(scales), np.zeros_like(covs[-1]))
+
+    def add(self, chunk: Chunk, local: Array, shares: Array) -> None:
+        """Add some groups, from nodes (q, m, n_points, g) and their shares (m, n_points, g)."""
+        at = chunk.points
+        pulls, terms = chunk.rows.expectations(local, shares)
+        self.by_beta[at] -= np.tensordot(pulls, chunk.bundle.columns, axes=((0, 2), (0, 2)))
+        self.by_scale[at] += pulls.sum(axis=(0, 2))
+        phi = np.exp(self.points.log_scales[at])
+        self.by_scale[at] -= phi * np.einsum("spg,sg->p", terms, chunk.bundle.counts)
+        self.squares[at] += np.einsum("impg,jmpg,mpg->pij", local, local, shares)
+
+
+def chunks(
+    family: Family,
+    rows: GroupedRows,
+    points: Points,
+    anchors: Array,
+    n_nodes: int,
+    shifts: Array | None = None,
+) -> Iterator[Chunk]:
+    """All groups at all points, as many at a time as fit into the cache.
+
+    Parameters
+    ----------
+    points
+        They hold the covariances of the level of these groups only.
+    anchors
+        Shape (q, n_points, n_groups), or (q, 1, n_groups) if they are the same for all points.
+    n_nodes
+        In each dimension.
+    shifts
+        Parameters of the outer group that each group lies in, (q of the outer level, n_points,
+        n_groups).
+    """
+    n_entries = len(gauss_hermite(n_nodes, len(anchors)).nodes)
+    prior = Prior.of(points.covs[0])
+    for bundle in rows.bundles:
+        which = bundle.which
+        for at in parts(len(points.betas), bundle.counts.size * n_entries):
+            some = rows_of(family, bundle, points.part(at), rows.has_ones)
+            yield Chunk(
+                bundle,
+                some if shifts is None else _shifted(some, bundle, shifts[:, at][..., which]),
+                prior.at(at),
+                (anchors if anchors.shape[1] == 1 else anchors[:, at])[..., which],
+                at,
+            )
+
+
+def _shifted(rows: Rows, bundle: Bundle, shifts: Array) -> Rows:
+    """The rows, with the parameters (q, n_points, g) of their outer groups in the offsets."""
+    offsets = rows.offsets + sum(bundle.outer[:, j, None] * shift for j, shift in enumerate(shifts))
+    return replace(rows, offsets=offsets)
+
+
+def mean_and_factor(found: Nodes) -> tuple[Array, Array]:
+    """Means (n_points, g, q) of z given φ, and a factor of its covariances."""
+    shares = found.shares
+    mean = np.einsum("impg,mpg->pgi", found.local, shares)
+    away = found.local - np.moveaxis(mean, 2, 0)[:, None]
+    cov = np.einsum("impg,jmpg,mpg->pgij", away, away, shares)
+    floor = 1e-12 * np.einsum("pgii->pg", cov)[..., None, None] * np.eye(cov.shape[-1])
+    return mean, np.linalg.cholesky(cov + floor)
+
+
+def summed_powers(found: Nodes, shares: Array, centres: Array) -> Array:
+    """Sums over points of E (z - centre)^k for k = 1, 2, 3, (3, g, q); centres are (q, g)."""
+    away = found.local - centres[:, None, None]
+    weighted, sums = np.broadcast_to(shares, away.shape), []
+    for _ in range(3):
+        weighted = weighted * away
+        sums.append(weighted.sum(axis=(1, 2)).T)
+    return np.stack(sums)

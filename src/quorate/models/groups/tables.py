@@ -1,0 +1,31 @@
+"""The arrays of a shard of a regression with groups."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from quorate._types import Array, BoolArray, IntArray
+
+
+class Tables(NamedTuple):
+    """Arrays of n rows. Those of groups are lists with one for each level, outer level first."""
+
+    columns: Array  # X, (n, p)
+    varying: list[Array]  # Z, (n, q)
+    response: Array  # y, (n,)
+    groups: list[IntArray]  # codes, (n,)
+
+    def at(self, rows: BoolArray | IntArray) -> "Tables":
+        """Some of the rows."""
+        return Tables(
+            self.columns[rows],
+            [each[rows] for each in self.varying],
+            self.response[rows],
+            [each[rows] for each in self.groups],
+        )
+
+    def every(self, step: int) -> tuple["Tables", float]:
+        """The rows of evenly spaced outer groups, and how many times they stand for all groups."""
+        codes = np.unique(self.groups[0])
+        chosen = codes[::step]
+        return self.at(np.isin(self.groups[0], chosen)), len(codes) / len(chosen)
