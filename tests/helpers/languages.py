@@ -30,7 +30,7 @@ def table(family, rng):
 
 
 def model(language, family, rows, tau_scale=1.0):
-    """The model in a language; its parameters are those of `NAMES`."""
+    """The model in a language; its parameters are those of `names`, in some order."""
     return _BUILT[language](family, rows, tau_scale)
 
 
