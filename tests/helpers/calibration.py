@@ -24,7 +24,7 @@ class Design:
     """A model and its rows: `n_groups` groups with `size` rows each and q varying coefficients.
 
     Rows are cut into `n_shards` shards. Of `n_draws` posterior draws, parameters are ranked among
-    `n_ranks`, evenly spaced.
+    `n_ranks`, evenly spaced. The standard deviations of groups are half-normal(`sd_scale`).
     """
 
     name: str
@@ -34,6 +34,7 @@ class Design:
     n_shards: int = 4
     n_draws: int = 1000
     n_ranks: int = N_RANKS
+    sd_scale: float = 1.0
 
     @property
     def model(self):
@@ -42,7 +43,7 @@ class Design:
             "normal(0, 1)",
             groups="g",
             varying=("Intercept", "x")[: self.q],
-            sd_prior="half_normal(1)",
+            sd_prior=f"half_normal({self.sd_scale})",
             lkj=2.0,
         )
 
@@ -58,10 +59,10 @@ def simulated(design, rng, *, torn=False):
     Rows are cut by group. In the control groups are torn: each shard has some rows of each.
     """
     q = design.q
-    sds = np.abs(rng.normal(size=q))
+    sds = design.sd_scale * np.abs(rng.normal(size=q))
     partial = 2 * rng.beta(2.0, 2.0) - 1
     x = np.concatenate([rng.normal(size=2), np.log(sds), [np.arctanh(partial)] * (q == 2)])
-    cov = design.model.taken_apart(x[None]).covs[0]
+    cov = design.model.taken_apart(x[None]).covs[0][0]  # of the only level, at the only point
     local = rng.normal(size=(design.n_groups, q)) @ np.linalg.cholesky(cov).T
     group = np.repeat(np.arange(design.n_groups), design.size)
     columns = np.column_stack([np.ones(len(group)), rng.normal(size=len(group))])

@@ -1,7 +1,7 @@
 """A small simulation-based calibration; benchmarks/calibration.py has the large one.
 
-If the posterior is right, the normal scores z of the ranks of a parameter are standard normal over
-data sets, and their sum of squares is that of chi-squared, a little less for ranks are whole.
+If the posterior is right, the normal scores of the ranks of a parameter are standard normal over
+data sets, and their sum of squares follows chi-squared; it is a little less, as ranks are rounded.
 """
 
 import numpy as np
@@ -11,8 +11,10 @@ from helpers.calibration import Design, ranks
 
 N_SETS, FALSE_ALARMS = 24, 1e-5
 WHOLE = Design("(1 | g)", q=1, n_groups=24, size=8, n_shards=2, n_draws=300, n_ranks=299)
-# Each group has 8 rows in each of 32 shards.
-TORN = Design("(1 | g)", q=1, n_groups=8, size=256, n_shards=32, n_draws=300, n_ranks=299)
+# Each group has 3 rows in each of 128 shards, and groups differ much.
+TORN = Design(
+    "(1 | g)", 1, n_groups=4, size=384, n_shards=128, n_draws=200, n_ranks=199, sd_scale=2
+)
 
 
 def sums_of_squares(design, seed, **options):
