@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -146,3 +147,31 @@ def ended(pidfd):
     events = poll.poll(PATIENCE * 1000)
     os.close(pidfd)
     return bool(events)
+
+
+class KillsAWorker:
+    """Kills a worker when the first pieces of local work are there."""
+
+    def __init__(self):
+        self.done = False
+
+    def __call__(self, n_done, n_all):
+        if not self.done and 0 < n_done < n_all:
+            self.done = True
+            os.kill(workers_of(os.getpid())[0], signal.SIGKILL)
+
+
+def killed_when_it_speaks(script):
+    """Run a script, kill -9 it when it prints its first line, and return that line.
+
+    The script may import what tests do. All processes that it has started end with it.
+    """
+    script = f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{script}"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
+        line = process.stdout.readline()
+        pids = [*templates_of(process.pid), *workers_of(process.pid)]
+        processes = [os.pidfd_open(pid) for pid in pids]
+        process.kill()
+    assert all(ended(process) for process in processes)
+    return line.strip()

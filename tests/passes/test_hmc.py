@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import gamma, kstest
 
 from helpers.assertions import FALSE_FAIL_RATE
-from helpers.passes import gaussian, random_gaussian, skewed
+from helpers.passes import Posterior, gaussian, random_gaussian, skewed
 from quorate.numerics.streams import Streams
 from quorate.passes.hmc import HmcEnsemble
 from quorate.samplers.base import Base
@@ -78,3 +78,11 @@ def test_points_without_density_are_never_drawn(seed):
     posterior = skewed().where(lambda x: x[:, 1] < 1.0)
     draws = drawn(started(BENT, np.zeros((50, 2)), seed, n_settling=5, n_draws=20), posterior)
     assert draws[..., 1].max() < 1.0
+
+
+def test_trajectories_that_diverge_are_refused_without_a_warning():
+    """Slopes of 1e200 make a momentum whose square is no number."""
+    ensemble = started(BENT, np.zeros((4, 2)), seed=0, n_draws=3)
+    steep = Posterior(2, lambda x: np.zeros(len(x)), lambda x: np.full(x.shape, 1e200))
+    draws = drawn(ensemble, steep)
+    np.testing.assert_array_equal(draws, np.broadcast_to(draws[:, :1], draws.shape))

@@ -3,9 +3,6 @@
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 
 import quorate
 from helpers.one_way import Nested, OneWay, planes, rows, table
-from helpers.processes import MeanModel, ended, templates_of, workers_of
+from helpers.processes import KillsAWorker, MeanModel, killed_when_it_speaks, workers_of
 from quorate.data.write import ShardSet
 from quorate.errors import BadInputError, FewGroupsWarning, WorkerFailedError
 from quorate.results.local import spaced
@@ -249,30 +246,17 @@ def test_a_damaged_file_of_summaries_is_named(result):
 # ---------------------------------------------------------------- faults
 
 
-class Attack:
-    """Kills one worker when the first pieces are there."""
-
-    def __init__(self, number):
-        self.number, self.done, self.seen = number, False, []
-
-    def __call__(self, done, total):
-        self.seen.append(done)
-        if not self.done and 0 < done < total:
-            self.done = True
-            os.kill(workers_of(os.getpid())[0], self.number)
-
-
 def test_a_worker_killed_on_the_way_changes_nothing(result, expected):
     first = result.local.summary()
     (Path(result.run_dir) / FILE).unlink()
-    attack = Attack(signal.SIGKILL)
+    attack = KillsAWorker()
     again = result.local.summary(progress=attack)
     assert attack.done
     np.testing.assert_array_equal(again, first)
     assert_as_expected(again, expected)
     names = planes(range(8))
     draws = result.local.draws(names)
-    attack = Attack(signal.SIGKILL)
+    attack = KillsAWorker()
     again = result.local.draws(names, progress=attack)
     assert attack.done
     np.testing.assert_array_equal(again["r_plane"], draws["r_plane"])
@@ -315,11 +299,8 @@ def test_errors_of_user_code_are_told_and_forgiven_once(result, expected, tmp_pa
 
 
 SCRIPT = """
-import sys
-sys.path[:0] = [{tests!r}]
 from pathlib import Path
-from quorate.run.few_groups import FEWEST
-from quorate.run.local import LocalRun, opened
+from quorate.run.local import opened
 def tell(done, total):
     if done:
         print(done, flush=True)
@@ -329,14 +310,6 @@ opened(Path({run!r})).summary(progress=tell)
 
 
 def test_a_coordinator_killed_on_the_way_leaves_nothing_half_done(result, expected):
-    tests = str(Path(__file__).parents[1])
-    script = SCRIPT.format(tests=tests, run=result.run_dir)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
-        assert int(process.stdout.readline()) >= 1
-        pids = [*templates_of(process.pid), *workers_of(process.pid)]
-        processes = [os.pidfd_open(pid) for pid in pids]
-        process.kill()
-    assert all(ended(process) for process in processes)
+    assert int(killed_when_it_speaks(SCRIPT.format(run=result.run_dir))) >= 1
     assert not (Path(result.run_dir) / FILE).exists()
     assert_as_expected(result.local.summary(), expected)

@@ -123,8 +123,8 @@ class HmcEnsemble(InStep):
 
     def _finish(self, values: Array, slopes: Array) -> None:
         """Accept or refuse the ends of all trajectories, and begin the next ones."""
-        reached = values - 0.5 * np.sum(self._momentum**2, axis=1)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):  # a trajectory may diverge
+            reached = values - 0.5 * np.sum(self._momentum**2, axis=1)
             accepted = reached > self._energy
         self._z = np.where(accepted[:, None], self._at, self._z)
         self._values = np.where(accepted, values, self._values)
