@@ -21,6 +21,7 @@ hypothesis.settings.load_profile("suite")
 SLOW = (
     "tests/lab/test_figures.py::test_published",
     "tests/run/test_chaos.py",
+    "tests/api/test_languages_of_groups.py",
     "tests/models/test_programs.py",
     "tests/models/test_groups_",
     "tests/run/test_faults_of_groups.py",
@@ -32,6 +33,7 @@ SLOW = (
     "tests/run/test_slow_workers.py",
     "tests/run/test_left_behind.py",
     "tests/run/test_user_errors.py",
+    "tests/models/test_calibration.py",
     "tests/trust/test_trust.py",
     "tests/api/test_cases.py",
     "tests/samplers/",

@@ -1,5 +1,7 @@
 """The same model by formula, functions, NumPyro and PyMC has the same posterior."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -15,14 +17,22 @@ MOST = 0.05  # log units, by which integrals may differ
 N_POINTS = 20
 
 
-def require(language):
-    if language in ("numpyro", "pymc"):
-        pytest.importorskip(language)
-
-
 @pytest.fixture(scope="module")
 def rows(seed):
     return {name: table(name, np.random.default_rng([seed, 4])) for name in ("logistic", "linear")}
+
+
+@pytest.fixture(scope="module")
+def built(rows):
+    """The model in a language, made once: programs take seconds to be examined."""
+
+    @cache
+    def build(language, family):
+        if language in ("numpyro", "pymc"):
+            pytest.importorskip(language)
+        return model(language, family, rows[family])
+
+    return build
 
 
 # ---------------------------------------------------------------- densities
@@ -37,38 +47,36 @@ def shard_of(rows):
     )
 
 
-def places(built, language, family):
+def places(model, language, family):
     """Where in its unconstrained vector a model has intercept, slope and log sds."""
-    plain = [name.removeprefix("log(").removesuffix(")") for name in built.names]
+    plain = [name.removeprefix("log(").removesuffix(")") for name in model.names]
     return [plain.index(name) for name in names(language, family)]
 
 
-def points_around(built, family, shard, rng):
+def points_around(formula, family, shard, rng):
     """Points about two sds from the mode, in the order of `names`."""
-    fit = built.rough_fit(shard, 1)
-    normals = rng.standard_normal((N_POINTS, built.dim))
+    fit = formula.rough_fit(shard, 1)
+    normals = rng.standard_normal((N_POINTS, formula.dim))
     points = fit.mode + 1.2 * normals @ np.linalg.cholesky(fit.cov).T
-    return points[:, places(built, "formula", family)]
+    return points[:, places(formula, "formula", family)]
 
 
-def log_posteriors(built, language, family, points, shard):
+def log_posteriors(model, language, family, points, shard):
     """Log posteriors at points, less their mean: constants do not matter."""
     own = np.empty_like(points)
-    own[:, places(built, language, family)] = points
-    values = [built.log_prior(x) + built.log_likelihood(x, shard) for x in own]
+    own[:, places(model, language, family)] = points
+    values = [model.log_prior(x) + model.log_likelihood(x, shard) for x in own]
     return np.array(values) - np.mean(values)
 
 
 @FAMILIES
 @OTHERS
-def test_log_posteriors_are_the_same(language, family, rows, rng):
-    require(language)
+def test_log_posteriors_are_the_same(language, family, rows, built, rng):
     shard = shard_of(rows[family])
-    formula = model("formula", family, rows[family])
+    formula = built("formula", family)
     points = points_around(formula, family, shard, rng)
     expected = log_posteriors(formula, "formula", family, points, shard)
-    built = model(language, family, rows[family])
-    found = log_posteriors(built, language, family, points, shard)
+    found = log_posteriors(built(language, family), language, family, points, shard)
     assert np.abs(found - expected).max() < MOST
     assert np.ptp(expected) > 1  # or anything would agree
 
@@ -86,10 +94,10 @@ def test_another_prior_has_another_density(family, rows, rng):
 # ---------------------------------------------------------------- draws
 
 
-def moments(language, rows, seed, **options):
+def moments(model, language, rows, seed):
     """Means of the parameters by an exact run, and their Monte Carlo errors."""
     result = quorate.sample(
-        model(language, "logistic", rows, **options),
+        model,
         rows,
         workers=2,
         redundancy=1,
@@ -114,17 +122,18 @@ LIMIT = 1.1 * norm.isf(1e-6 / (2 * 3 * (len(LANGUAGES) - 1)))
 
 
 @pytest.fixture(scope="module")
-def by_formula(rows, seed):
-    return moments("formula", rows["logistic"], seed)
+def by_formula(rows, built, seed):
+    return moments(built("formula", "logistic"), "formula", rows["logistic"], seed)
 
 
 @OTHERS
-def test_draws_have_the_same_means(language, rows, by_formula, seed):
-    require(language)
-    assert largest_gap(moments(language, rows["logistic"], seed + 1), by_formula) < LIMIT
+def test_draws_have_the_same_means(language, rows, built, by_formula, seed):
+    found = moments(built(language, "logistic"), language, rows["logistic"], seed + 1)
+    assert largest_gap(found, by_formula) < LIMIT
 
 
 def test_another_prior_is_found_out(rows, by_formula, seed):
     """The control: a prior that wants groups to be alike."""
-    other = moments("formula", rows["logistic"], seed + 1, tau_scale=0.2)
-    assert largest_gap(other, by_formula) > LIMIT
+    other = model("formula", "logistic", rows["logistic"], tau_scale=0.2)
+    found = moments(other, "formula", rows["logistic"], seed + 1)
+    assert largest_gap(found, by_formula) > LIMIT
