@@ -42,6 +42,7 @@ bench: .venv/.installed ## Measure CPU times, beside something measured in the s
 	$(BIN)/python benchmarks/merging.py
 	$(BIN)/python benchmarks/weights_on_cases.py
 	$(BIN)/python benchmarks/flights_to_ess.py
+	$(BIN)/python benchmarks/groups.py flights slopes
 
 soak: .venv/.installed ## Attack one run after another; MINUTES=30
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES)

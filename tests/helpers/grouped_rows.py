@@ -28,7 +28,7 @@ class Case:
     truth: np.ndarray
 
 
-def case(family: str, q: int, rng: np.random.Generator, n_groups: int = 30, n: int = 300) -> Case:
+def case(family: str, q: int, rng: np.random.Generator, n_groups: int = 30, n: int = 240) -> Case:
     """Rows of groups with `q` coefficients each; groups differ in size."""
     weights = rng.dirichlet(np.full(n_groups, 2.0))
     group = np.concatenate([np.arange(n_groups), rng.choice(n_groups, n - n_groups, p=weights)])
@@ -52,7 +52,8 @@ def brute_force(case: Case, x: np.ndarray) -> float:
     sds, rho = np.exp(x[k : k + q]), np.tanh(x[k + q]) if q == 2 else 0.0
     correlation = np.array([[1.0, rho], [rho, 1.0]])[:q, :q]
     lower = np.linalg.cholesky(sds[:, None] * correlation * sds)
-    axis = np.linspace(-8, 8, 2001 if q == 1 else 161)
+    n_grid = 2001 if q == 1 else 241 if case.family == "linear" else 101
+    axis = np.linspace(-8, 8, n_grid)
     grid = np.stack(np.meshgrid(*[axis] * q, indexing="ij"), axis=-1).reshape(-1, q)
     log_weights = -0.5 * (grid**2).sum(axis=1)
     log_weights -= np.logaddexp.reduce(log_weights)

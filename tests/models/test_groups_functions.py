@@ -18,7 +18,7 @@ from helpers.grouped import (
 from quorate.errors import BadInputError
 from quorate.models import Positive, Real, Simplex, from_functions
 from quorate.models.groups.accuracy import finest
-from quorate.models.groups.anchors import with_effort
+from quorate.models.groups.programs.anchors import with_effort
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax"])
 

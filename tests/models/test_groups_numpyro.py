@@ -21,7 +21,7 @@ from helpers.grouped_programs import SPLIT, centred, non_centred, of_fixed_size,
 from quorate.errors import BadInputError
 from quorate.models import from_numpyro
 from quorate.models.groups.accuracy import finest
-from quorate.models.groups.anchors import with_effort
+from quorate.models.groups.programs.anchors import with_effort
 
 
 @pytest.fixture

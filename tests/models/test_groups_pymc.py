@@ -13,7 +13,7 @@ from helpers.grouped_pymc import pm, pymc_one_way
 from quorate.errors import BadInputError
 from quorate.models import from_pymc
 from quorate.models.groups.accuracy import finest
-from quorate.models.groups.anchors import with_effort
+from quorate.models.groups.programs.anchors import with_effort
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 

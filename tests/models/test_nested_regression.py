@@ -8,10 +8,10 @@ from tests.helpers.nested_rows import levels, nested_brute_force, nested_case
 
 from quorate.errors import BadInputError
 from quorate.models import linear, logistic
-from quorate.models.groups import nested
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.levels import Level
 from quorate.models.groups.local import numbers_needed
+from quorate.models.groups.regressions import nested
 
 BY_NODES = [*((family, 1, 1) for family in FAMILIES if family != "linear"), ("logistic", 2, 1)]
 BY_NODES += [("poisson", 1, 2)]

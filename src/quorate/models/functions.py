@@ -10,8 +10,8 @@ from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import Namespace
 from quorate.models.checks import at, call, require_one_each, require_scalar, settled
-from quorate.models.groups.functions import from_local_functions
-from quorate.models.groups.programs import ProgramModel
+from quorate.models.groups.programs.functions import from_local_functions
+from quorate.models.groups.programs.model import ProgramModel
 from quorate.models.jaxed import Compiled, CompiledDensities
 from quorate.models.jaxed_many import points_at_once, rows_in
 from quorate.models.parameters import Declaration, Parameters, declared

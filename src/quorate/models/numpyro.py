@@ -11,8 +11,8 @@ from quorate._extras import jax_in_float64, load
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, Namespace
-from quorate.models.groups.numpyro import from_local_numpyro
-from quorate.models.groups.plates import PlateModel
+from quorate.models.groups.programs.numpyro import from_local_numpyro
+from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.jaxed import Compiled, CompiledDensities
 from quorate.models.numpyro_program import Program, Site, discover, is_latent, log_prob
 from quorate.models.protocol import Shard

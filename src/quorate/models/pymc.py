@@ -10,8 +10,8 @@ from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import BadInputError, require
 from quorate.models.checks import call, settled, settled_gradient
-from quorate.models.groups.plates import PlateModel
-from quorate.models.groups.pymc import from_local_pymc
+from quorate.models.groups.programs.plates import PlateModel
+from quorate.models.groups.programs.pymc import from_local_pymc
 from quorate.models.protocol import Shard
 from quorate.models.pymc_graph import Graph, data_of, labels_of, refuse_rows_in_prior, value_of
 from quorate.models.splitting import (

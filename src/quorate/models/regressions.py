@@ -6,10 +6,10 @@ from quorate.errors import require
 from quorate.models.families import Family, Linear, Logistic, NegativeBinomial, Poisson
 from quorate.models.formula import Design
 from quorate.models.glm import GeneralisedLinearModel, generalised_linear_model
-from quorate.models.groups.covariance import Covariance
 from quorate.models.groups.levels import Level
 from quorate.models.groups.quadrature import MOST_DIMENSIONS
-from quorate.models.groups.regression import GroupedRegression
+from quorate.models.groups.regressions.covariance import Covariance
+from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.priors import parse
 
 DEFAULT_PRIOR = "normal(0, 2.5)"

@@ -18,7 +18,7 @@ from quorate.data.codes import LEVELS
 from quorate.errors import BadInputError, require
 from quorate.models.glm import GeneralisedLinearModel
 from quorate.models.groups.levels import levels_of
-from quorate.models.groups.regression import GroupedRegression
+from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.protocol import Model
 from quorate.results.local import LocalDraws, spaced
 

@@ -10,8 +10,9 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray
-from quorate.models.groups.backends import JaxBackend
-from quorate.models.groups.inference import (
+from quorate.models.groups.levels import Level
+from quorate.models.groups.programs.backends import JaxBackend
+from quorate.models.groups.programs.inference import (
     agree,
     column_of_groups,
     groups_that_matter,
@@ -19,8 +20,7 @@ from quorate.models.groups.inference import (
     shrinking_constants,
     tested_rows,
 )
-from quorate.models.groups.levels import Level
-from quorate.models.groups.plates import Constants, PlateProgram
+from quorate.models.groups.programs.plates import Constants, PlateProgram
 from quorate.models.splitting import part, probes
 
 Example = tuple[Mapping[str, Any], Constants, int]  # rows, constants, and the number of groups

@@ -8,13 +8,13 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.models.families import Family
 from quorate.models.groups.accuracy import Effort, for_moments
-from quorate.models.groups.chunks import Chunk, Outside, Sums, chunks, summed_powers
-from quorate.models.groups.integrals import Prior, placed
 from quorate.models.groups.levels import LevelUniforms, Moments
-from quorate.models.groups.points import Derivatives, Points, RoughFit
-from quorate.models.groups.pooling import pooled_by_newton
-from quorate.models.groups.rows import GROWTH, GroupedRows, arranged
-from quorate.models.groups.tables import Tables
+from quorate.models.groups.regressions.chunks import Chunk, Outside, Sums, chunks, summed_powers
+from quorate.models.groups.regressions.integrals import Prior, placed
+from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
+from quorate.models.groups.regressions.pooling import pooled_by_newton
+from quorate.models.groups.regressions.rows import GROWTH, GroupedRows, arranged
+from quorate.models.groups.regressions.tables import Tables
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from scipy.special import ndtri
 from quorate._types import Array, IntArray
 from quorate.models import many_points
 from quorate.models.families import Linear
-from quorate.models.groups.integrals import Prior, parts
 from quorate.models.groups.levels import LevelUniforms, Moments
-from quorate.models.groups.points import Derivatives, Points, RoughFit, pooled
 from quorate.models.groups.quadrature import coloured, covariance_of, solved, spread
+from quorate.models.groups.regressions.integrals import Prior, parts
+from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit, pooled
 
 _GROUPS = 4096  # at a time
 

@@ -10,12 +10,12 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
 from quorate.models.checks import settled, settled_gradient
-from quorate.models.groups.anchors import anchored, examined_mode, unanchored, with_effort
-from quorate.models.groups.at_point import AtPoint, Program
-from quorate.models.groups.backends import Backend
-from quorate.models.groups.integral import Arguments
 from quorate.models.groups.levels import Level, Moments, Uniforms
 from quorate.models.groups.local import independence_draws, numbers_needed
+from quorate.models.groups.programs.anchors import anchored, examined_mode, unanchored, with_effort
+from quorate.models.groups.programs.at_point import AtPoint, Program
+from quorate.models.groups.programs.backends import Backend
+from quorate.models.groups.programs.integral import Arguments
 from quorate.models.groups.quadrature import MOST_DIMENSIONS
 from quorate.models.jaxed_many import points_at_once, rows_in
 from quorate.models.memo import PerShard

@@ -14,8 +14,8 @@ import numpy as np
 
 from quorate._types import Array, BoolArray
 from quorate.models.families import Family, Logistic, NegativeBinomial, Poisson
-from quorate.models.groups.points import Points
-from quorate.models.groups.rows import Bundle
+from quorate.models.groups.regressions.points import Points
+from quorate.models.groups.regressions.rows import Bundle
 
 Shape = Literal["softplus", "exponential"]
 _FURTHEST = 350.0  # of a linear predictor, so that products of exponentials stay finite

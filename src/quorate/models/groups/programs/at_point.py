@@ -6,8 +6,9 @@ from typing import Any, Protocol
 from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
 from quorate.models.arrays import AnyArray
-from quorate.models.groups.backends import Backend
-from quorate.models.groups.integral import (
+from quorate.models.groups.levels import Level
+from quorate.models.groups.programs.backends import Backend
+from quorate.models.groups.programs.integral import (
     Arguments,
     Joint,
     expectations,
@@ -17,7 +18,6 @@ from quorate.models.groups.integral import (
     placed,
     searched,
 )
-from quorate.models.groups.levels import Level
 from quorate.models.protocol import Shard
 
 

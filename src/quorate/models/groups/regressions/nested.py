@@ -8,16 +8,16 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.models.families import Family
 from quorate.models.groups.accuracy import FEWEST_FOR_MOMENTS, Effort
-from quorate.models.groups.chunks import Chunk, Outside, Sums, chunks, summed_powers
-from quorate.models.groups.integrals import Nodes, Prior
 from quorate.models.groups.levels import LevelUniforms, Moments
-from quorate.models.groups.nested_block import Block
-from quorate.models.groups.nesting import Nesting
-from quorate.models.groups.points import Derivatives, Points, RoughFit
-from quorate.models.groups.pooling import pooled_by_newton
 from quorate.models.groups.quadrature import gauss_hermite
-from quorate.models.groups.rows import GROWTH, arranged
-from quorate.models.groups.tables import Tables
+from quorate.models.groups.regressions.chunks import Chunk, Outside, Sums, chunks, summed_powers
+from quorate.models.groups.regressions.integrals import Nodes, Prior
+from quorate.models.groups.regressions.nested_block import Block
+from quorate.models.groups.regressions.nesting import Nesting
+from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
+from quorate.models.groups.regressions.pooling import pooled_by_newton
+from quorate.models.groups.regressions.rows import GROWTH, arranged
+from quorate.models.groups.regressions.tables import Tables
 
 _ROWS = 32_768  # of a block, about
 _INNER_EACH = 6  # inner groups of an outer one that count as groups, at most

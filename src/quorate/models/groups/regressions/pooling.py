@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from quorate._types import Array
-from quorate.models.groups.chunks import Chunk
-from quorate.models.groups.points import Points, RoughFit, pooled
+from quorate.models.groups.regressions.chunks import Chunk
+from quorate.models.groups.regressions.points import Points, RoughFit, pooled
 
 _STEPS = 6
 _LONGEST_STEP = 3.0  # in any coefficient

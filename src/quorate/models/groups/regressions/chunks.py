@@ -9,12 +9,12 @@ import numpy as np
 from quorate._types import Array
 from quorate.models.families import Family
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.integrals import Nodes, Prior, log_joint, nodes, parts
-from quorate.models.groups.kernels import Rows, rows_of
 from quorate.models.groups.local import independence_draws
-from quorate.models.groups.points import Points
 from quorate.models.groups.quadrature import gauss_hermite
-from quorate.models.groups.rows import Bundle, GroupedRows
+from quorate.models.groups.regressions.integrals import Nodes, Prior, log_joint, nodes, parts
+from quorate.models.groups.regressions.kernels import Rows, rows_of
+from quorate.models.groups.regressions.points import Points
+from quorate.models.groups.regressions.rows import Bundle, GroupedRows
 from quorate.models.many_points import rising
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from quorate._extras import jax_in_float64
 from quorate.models.arrays import AnyArray
-from quorate.models.groups.backends import Backend
+from quorate.models.groups.programs.backends import Backend
 from quorate.models.groups.quadrature import newton_step, spread
 
 Joint = Callable[[AnyArray], AnyArray]

@@ -8,7 +8,7 @@ from typing import Any
 
 from quorate._extras import jax_in_float64, load
 from quorate.models.arrays import AnyArray
-from quorate.models.groups.plates import Constants
+from quorate.models.groups.programs.plates import Constants
 from quorate.models.pymc_graph import ancestors, data_of, observed_terms, open_input, widened
 from quorate.models.splitting import Split
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from quorate._types import Array, BoolArray
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.kernels import Rows
 from quorate.models.groups.quadrature import Rule, gauss_hermite, length_of, newton_step, spread
+from quorate.models.groups.regressions.kernels import Rows
 
 _ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
 LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far

@@ -1,7 +1,7 @@
 """The integrated likelihood of linear regressions with groups within groups, in closed form.
 
-As in `quorate.models.groups.gaussian`, sums over the rows of each inner group are all that is kept
-of a shard. Given φ, the coefficients of both levels are normal, and the inner ones are eliminated.
+As in the module `gaussian`, sums over the rows of each inner group are all that is kept of a shard.
+Given φ, the coefficients of both levels are normal, and the inner ones are eliminated.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ import numpy as np
 from scipy.special import ndtri
 
 from quorate._types import Array, IntArray
-from quorate.models.groups.arrow import Arrow, Side, arrow
-from quorate.models.groups.gaussian import ClosedForm, normal_moments
-from quorate.models.groups.integrals import Prior, parts
 from quorate.models.groups.levels import LevelUniforms, Moments
-from quorate.models.groups.nesting import Nesting
-from quorate.models.groups.points import Derivatives, Points, RoughFit
 from quorate.models.groups.quadrature import coloured, covariance_of, solved, whitened
-from quorate.models.groups.tables import Tables
+from quorate.models.groups.regressions.arrow import Arrow, Side, arrow
+from quorate.models.groups.regressions.gaussian import ClosedForm, normal_moments
+from quorate.models.groups.regressions.integrals import Prior, parts
+from quorate.models.groups.regressions.nesting import Nesting
+from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
+from quorate.models.groups.regressions.tables import Tables
 
 _GROUPS = 4096  # of the inner level, at a time
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.models.groups.accuracy import Effort, finest, sufficient
-from quorate.models.groups.integral import Arguments
+from quorate.models.groups.programs.integral import Arguments
 from quorate.models.groups.quadrature import gauss_hermite
 
 _SEARCHES = (30, *[10] * 14)  # Newton steps before each climb to the mode

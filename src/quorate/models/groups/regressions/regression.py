@@ -18,17 +18,21 @@ from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Linear
 from quorate.models.formula import Design
 from quorate.models.glm import GeneralisedLinearModel, Prepare
-from quorate.models.groups.by_nodes import ByNodes
-from quorate.models.groups.covariance import Covariance
-from quorate.models.groups.gaussian import ClosedForm
-from quorate.models.groups.level_arrays import codes_of_level, group_columns, varying_of_level
 from quorate.models.groups.levels import Level, LevelUniforms, Moments, Uniforms
 from quorate.models.groups.local import numbers_needed
-from quorate.models.groups.nested import NestedByNodes
-from quorate.models.groups.nested_gaussian import NestedClosedForm
-from quorate.models.groups.points import Derivatives, Points, RoughFit
-from quorate.models.groups.preparation import density, polished, prepared, searched
-from quorate.models.groups.tables import Tables
+from quorate.models.groups.regressions.by_nodes import ByNodes
+from quorate.models.groups.regressions.covariance import Covariance
+from quorate.models.groups.regressions.gaussian import ClosedForm
+from quorate.models.groups.regressions.level_arrays import (
+    codes_of_level,
+    group_columns,
+    varying_of_level,
+)
+from quorate.models.groups.regressions.nested import NestedByNodes
+from quorate.models.groups.regressions.nested_gaussian import NestedClosedForm
+from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
+from quorate.models.groups.regressions.preparation import density, polished, prepared, searched
+from quorate.models.groups.regressions.tables import Tables
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
 

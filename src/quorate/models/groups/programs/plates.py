@@ -16,10 +16,10 @@ from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.models.arrays import AnyArray
 from quorate.models.checks import call
-from quorate.models.groups.backends import Backend
 from quorate.models.groups.levels import Level
-from quorate.models.groups.programs import JaxProgramModel
-from quorate.models.groups.shards import codes_of, compact
+from quorate.models.groups.programs.backends import Backend
+from quorate.models.groups.programs.model import JaxProgramModel
+from quorate.models.groups.programs.shards import codes_of, compact
 from quorate.models.protocol import Shard
 from quorate.models.splitting import Split
 
@@ -64,8 +64,8 @@ class PlateProgram:
     n_groups
         J, the number of groups of all the data.
     names, level, local_dim
-        As those of `quorate.models.groups.at_point.Program`. The name of the level is that of the
-        array with the group of each row.
+        As those of `at_point.Program`. The name of the level is that of the array with the group
+        of each row.
     """
 
     plate: Plate

@@ -10,14 +10,14 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, WrongShapeError
 from quorate.models.arrays import AnyArray
 from quorate.models.checks import call, require_real, require_scalar
-from quorate.models.groups.backends import Backend, JaxBackend, NumpyBackend
 from quorate.models.groups.levels import Level
-from quorate.models.groups.programs import (
+from quorate.models.groups.programs.backends import Backend, JaxBackend, NumpyBackend
+from quorate.models.groups.programs.model import (
     JaxProgramModel,
     ProgramModel,
     require_few_dimensions,
 )
-from quorate.models.groups.shards import codes_of, compact
+from quorate.models.groups.programs.shards import codes_of, compact
 from quorate.models.parameters import Parameters, declared
 from quorate.models.protocol import Shard
 

@@ -12,12 +12,18 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, indexed
-from quorate.models.groups.backends import JaxBackend
-from quorate.models.groups.examination import Example, examined
-from quorate.models.groups.inference import local_point
 from quorate.models.groups.levels import Level
-from quorate.models.groups.plates import Constants, PlateModel, PlateProgram, started, sums_along
-from quorate.models.groups.programs import require_few_dimensions
+from quorate.models.groups.programs.backends import JaxBackend
+from quorate.models.groups.programs.examination import Example, examined
+from quorate.models.groups.programs.inference import local_point
+from quorate.models.groups.programs.model import require_few_dimensions
+from quorate.models.groups.programs.plates import (
+    Constants,
+    PlateModel,
+    PlateProgram,
+    started,
+    sums_along,
+)
 from quorate.models.numpyro_program import (
     Site,
     examine,

@@ -15,9 +15,11 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.models.families import Family
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.arrow import Arrow, arrow
-from quorate.models.groups.chunks import Chunk, chunks, mean_and_factor
-from quorate.models.groups.integrals import (
+from quorate.models.groups.local import independence_draws
+from quorate.models.groups.quadrature import gauss_hermite
+from quorate.models.groups.regressions.arrow import Arrow, arrow
+from quorate.models.groups.regressions.chunks import Chunk, chunks, mean_and_factor
+from quorate.models.groups.regressions.integrals import (
     LONGEST_STEP,
     MOST_STEPS,
     SHORT_STEP,
@@ -27,11 +29,9 @@ from quorate.models.groups.integrals import (
     at_nodes,
     over_rows,
 )
-from quorate.models.groups.local import independence_draws
-from quorate.models.groups.nesting import Nesting
-from quorate.models.groups.points import Points
-from quorate.models.groups.quadrature import gauss_hermite
-from quorate.models.groups.rows import GroupedRows
+from quorate.models.groups.regressions.nesting import Nesting
+from quorate.models.groups.regressions.points import Points
+from quorate.models.groups.regressions.rows import GroupedRows
 
 
 class Centre(NamedTuple):

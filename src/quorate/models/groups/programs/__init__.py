@@ -1,0 +1,1 @@
+"""Functions, NumPyro and PyMC programs whose groups have parameters of their own."""

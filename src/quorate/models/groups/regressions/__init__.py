@@ -1,0 +1,1 @@
+"""Regressions whose groups have coefficients of their own: one level, or two that nest."""
