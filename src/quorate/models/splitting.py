@@ -15,7 +15,7 @@ _MOST_ROWS = 64  # kept of the data to examine a program with
 _RELATIVE_ERROR = 1e-9
 PER_ROW = (
     "Such a variable lives on one shard only, so draws of shards cannot be combined. Integrate it "
-    "out, or make it one per group, with the group as a column of the data."
+    "out, or make it one per group and name its plate or dimension as `local`."
 )
 
 
