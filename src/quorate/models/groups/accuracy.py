@@ -33,6 +33,7 @@ _LADDER = {
     1: (
         *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 2)),
         *(Effort(21, 3), Effort(31, 4), Effort(45, 5), Effort(65, 6), Effort(95, 8)),
+        *(Effort(141, 8), Effort(201, 10)),
     ),
     2: (
         *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 3)),
@@ -40,7 +41,7 @@ _LADDER = {
     ),
     3: (Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 2), Effort(9, 3), Effort(13, 4)),
 }
-_FINEST = {1: Effort(141, 10), 2: Effort(37, 10), 3: Effort(19, 8)}
+_FINEST = {1: Effort(251, 10), 2: Effort(37, 10), 3: Effort(19, 8)}
 Values = Callable[[Array, Effort], Array]  # log density at points (n, d), shape (n,)
 
 
