@@ -159,8 +159,8 @@ class LocalParameters:
 
         They are in ArviZ's form, with the chains and draws of `Result.posterior`. The variable
         `r_tailnum` has the parameters of the groups of `tailnum`. Where levels nest, the groups
-        within those asked for have a variable of their own. The same draws come whoever computes
-        them, and whichever groups are asked for. They are kept nowhere.
+        within those asked for have a variable of their own. The draws of a group do not depend on
+        the worker that computes them, or on the other groups. They are not saved.
 
         Parameters
         ----------

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 N_DRAWS = 1000
 INTERVAL = 0.94
+_SEED = 0  # the same rows get the same prediction
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class Known(Protocol):
 
 
 def predicted(
-    model: Model, points: Array, rows: Any, known: Known | None, n: int, seed: int, **asked: Any
+    model: Model, points: Array, rows: Any, known: Known | None, n: int, **asked: Any
 ) -> Prediction:
     """Predict rows; see `quorate.results.result.Result.predict`."""
     if not isinstance(model, GeneralisedLinearModel | GroupedRegression):
@@ -92,7 +93,7 @@ def predicted(
             "can: give `Result.posterior` to the predictive functions of NumPyro or PyMC."
         )
     arrays = _arrays(model, rows)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     if isinstance(model, GeneralisedLinearModel):
         some = points[spaced(len(points), n)]
         eta = model.predictors(some, arrays)

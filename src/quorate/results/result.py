@@ -32,7 +32,7 @@ from quorate.results.arviz import (
 from quorate.results.local import LocalParameters, LocalWork
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.prediction import N_DRAWS, Prediction, predicted
-from quorate.results.summary import gone_in_words, summary_row
+from quorate.results.summary import gone_in_words, slow_in_words, summary_row
 from quorate.trust.verdict import GOOD, Verdict
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 
 _MOST_PANELS = 40
-_MANY_BLOCKS = 10  # of the other workers, before a worker is called slow
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +150,7 @@ class Result:
             `LocalParameters.summary`.
         """
         known = self.local if levels_of(self.model) else None
-        return predicted(self.model, self.unconstrained, rows, known, n, self.n_draws, **asked)
+        return predicted(self.model, self.unconstrained, rows, known, n, **asked)
 
     @cached_property
     def posterior(self) -> "xr.DataTree":
@@ -340,16 +339,7 @@ class Result:
         lost = gone_in_words(self.lost, events)
         if self.excluded:
             lost.append(f"WITHOUT THE ROWS OF {named_shards(self.excluded).upper()}")
-        checked = [] if self.verdict is None else [f"verdict: {self.verdict.in_short}"]
-        return [ran, *lost, *self._slow_worker(), *checked]
-
-    def _slow_worker(self) -> list[str]:
-        """The slowest worker that was not lost, if it sent less than a quarter of the others."""
-        blocks = dict(enumerate(self.blocks_of_workers()))
-        slowest = min((k for k in blocks if k not in self.lost), key=blocks.__getitem__, default=0)
-        sent = blocks.pop(slowest)
-        others = np.median(list(blocks.values())) if blocks else 0
-        if others < _MANY_BLOCKS or sent >= others / 4:
-            return []
         what = "answers" if self.method == "exact" else "blocks"
-        return [f"worker {slowest} was slow: it sent {sent} {what}, the others about {others:.0f}"]
+        slow = slow_in_words(self.blocks_of_workers(), self.lost, what)
+        checked = [] if self.verdict is None else [f"verdict: {self.verdict.in_short}"]
+        return [ran, *lost, *slow, *checked]

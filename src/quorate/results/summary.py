@@ -1,4 +1,4 @@
-"""Summaries of draws: a row for each scalar, how the means settled, and which workers are gone."""
+"""Summaries of draws: a row for each scalar, how means settled, workers that are gone or slow."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -10,6 +10,7 @@ from quorate.numerics.moments import Moments
 from quorate.protocol.messages import Happening
 
 INTERVAL = {"3%": 0.03, "97%": 0.97}  # its ends, by the names of their columns
+_MANY_BLOCKS = 10  # of the other workers, before a worker is called slow
 
 
 def summary_row(values: Array, ess: float) -> dict[str, float]:
@@ -87,3 +88,17 @@ def gone_in_words(gone: Collection[int], events: Iterable[tuple[int, Happening]]
         f"{word} {named_workers([worker for worker in last if last[worker] is word])}"
         for word in words
     ]
+
+
+def slow_in_words(blocks: Sequence[int], lost: Collection[int], what: str) -> list[str]:
+    """The slowest worker that was not lost, if it sent less than a quarter of the others.
+
+    `blocks` is what each worker sent, and `what` is what they are called.
+    """
+    sent = dict(enumerate(blocks))
+    slowest = min((k for k in sent if k not in lost), key=sent.__getitem__, default=0)
+    own = sent.pop(slowest)
+    others = np.median(list(sent.values())) if sent else 0
+    if others < _MANY_BLOCKS or own >= others / 4:
+        return []
+    return [f"worker {slowest} was slow: it sent {own} {what}, the others about {others:.0f}"]

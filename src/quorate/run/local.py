@@ -97,7 +97,7 @@ class LocalRun:
         return schedule
 
     def _allocation(self, question: LocalQuestion, workers: int | None) -> Allocation:
-        """Who holds which shards. By default nobody is started who would hold none."""
+        """Shards of each worker. By default, no worker is started without a shard."""
         require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}.")
         n_shards, settings = len(question.shards), self._settings
         redundancy = max(settings.shards_per_worker, _FEWEST_HOLDERS)

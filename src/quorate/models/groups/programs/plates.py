@@ -40,7 +40,7 @@ class Plate(Protocol):
     def reported(
         self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
     ) -> AnyArray:
-        """What is told of each group, on its natural scale: (m, r)."""
+        """Values that are reported of each group, on their natural scale: (m, r)."""
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         """Global variables on their natural scale."""

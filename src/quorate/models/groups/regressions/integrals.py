@@ -1,7 +1,7 @@
 """The integrated likelihood of groups, by nodes that are placed for every group and point.
 
 At a point φ, some Newton steps lead from an anchor, which depends on the shard only, to the centre
-of the nodes of each group. So the result is a function of φ and the shard, whoever computes it. Its
+of the nodes of each group. So the result is a function of φ and the shard alone. Its
 gradient is the mean of the gradient at the nodes (differentiation under the integral).
 """
 
