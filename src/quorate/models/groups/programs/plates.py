@@ -15,6 +15,7 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.models.arrays import AnyArray
+from quorate.models.axes import Axes
 from quorate.models.checks import call
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import Backend
@@ -44,6 +45,16 @@ class Plate(Protocol):
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         """Global variables on their natural scale."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Names of the variables that are reported of groups."""
+
+    def axes(self, n_groups: int) -> Axes:
+        """Dims and coords of global variables, and of what is reported of groups."""
+
+    def group_axis(self, name: str) -> int:
+        """The axis of groups of a variable that is reported of groups."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +151,11 @@ class PlateModel(JaxProgramModel):
     def rows(self, data: Mapping[str, Any]) -> Shard:
         """The data of shards: the arrays that are cut, rows first."""
         return self.program.split.rows(data)
+
+    @property
+    def axes(self) -> Axes:
+        """Dims and coords, or plates, of the program."""
+        return self.program.plate.axes(self.program.n_groups)
 
 
 def started(initial: Any, default: Array, names: tuple[str, ...]) -> tuple[float, ...]:
