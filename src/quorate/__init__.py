@@ -14,6 +14,7 @@ from quorate.models.gaussian import GaussianSubposteriors, gaussian_mean_model, 
 from quorate.planner import Plan, plan
 from quorate.protocol.schemes import CMC, Adaptive, Coded, Grouped
 from quorate.results.result import Result
+from quorate.run.opened import load
 from quorate.run.stopping import Until
 from quorate.trust.verdict import Verdict
 
@@ -39,6 +40,7 @@ __all__ = [
     "check",
     "combine",
     "gaussian_mean_model",
+    "load",
     "paper_subposteriors",
     "plan",
     "resume",

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from quorate.passes.inquiry import Evidence
 from quorate.protocol.timeline import Timeline
 from quorate.results import notebook, saved
 from quorate.results.arviz import inference_data
+from quorate.results.export import export
 from quorate.results.local import LocalParameters, LocalWork
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.prediction import N_DRAWS, Prediction, predicted
@@ -281,7 +283,8 @@ class Result:
         self, scalars: Sequence[tuple[str, Array]], most: int | None = None
     ) -> Densities:
         """Densities of scalars, and of the shards behind them, without a restored prior."""
-        included = [shard for shard in range(self.workers) if shard not in self.excluded]
+        has_model = not getattr(self.model, "is_stored", False)
+        included = [s for s in range(self.workers) if has_model and s not in self.excluded]
         shards = dict(zip(included, self.shard_draws, strict=False))
 
         def named(draws: Array) -> dict[str, Array]:
@@ -306,6 +309,19 @@ class Result:
         """Write `posterior` to a NetCDF file that ArviZ reads."""
         load("h5netcdf", "netcdf")
         self.posterior.to_netcdf(path)
+
+    def export(self, path: str | Path) -> None:
+        """Write the draws to a file that ends in .nc, .zarr, .parquet or .csv.
+
+        NetCDF and Zarr hold `posterior`. The others hold a table with a row for each draw.
+        """
+        export(self.posterior, Path(path))
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write a self-contained HTML report, by default to the run's folder. Returns its path."""
+        written = Path(self.run_dir) / "report.html" if path is None else Path(path)
+        import_module("quorate.report").write_report(Path(self.run_dir), written)
+        return written
 
     def __repr__(self) -> str:
         return f"<Result: {'; '.join(self._story())}>"
