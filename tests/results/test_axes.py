@@ -18,6 +18,7 @@ from quorate.models import from_numpyro, from_pymc, logistic
 from quorate.models.axes import Axes, labels_of
 from quorate.models.formula import design
 from quorate.models.formula_axes import axes_of_columns
+from quorate.results.arviz import inference_data
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the imports of PyMC
@@ -175,3 +176,50 @@ def test_axes_survive_the_journal(labels):
     assert again.coords["d"].dtype.kind == made.dtype.kind
     np.testing.assert_array_equal(again.coords["d"].astype(made.dtype), made)
     np.testing.assert_array_equal(again.constants["k"], constants["k"])
+
+
+# ---------------------------------------------------------------- local variables
+
+
+def test_pymc_predicts_from_local_variables_as_from_its_own_sampler(rows):
+    with pm.Model(coords={"place": COUNTIES}) as program:
+        county, y = pm.Data("county", rows["county"]), pm.Data("y", rows["y"])
+        mu, tau = pm.Normal("mu", 0.0, 5.0), pm.HalfNormal("tau", 5.0)
+        alpha = pm.Normal("alpha", mu, tau, dims="place")
+        pm.Normal("obs", alpha[county], 0.5, observed=y, shape=county.shape)
+    model = from_pymc(program, SPLIT, local="place")
+    result = sampled(model, model.rows(), by="group:county", draws=200)
+    assert "alpha" not in result.posterior["posterior"]
+    tree = result.local.posterior()
+    assert tree["posterior/alpha"].dims == ("chain", "draw", "place")
+    np.testing.assert_array_equal(tree["posterior/place"], COUNTIES)
+    np.testing.assert_array_equal(tree["posterior/mu"], result.posterior["posterior/mu"])
+    with program:
+        own = pm.sample(200, chains=2, cores=1, random_seed=1, progressbar=False)
+        drawn = [
+            pm.sample_posterior_predictive(trace, random_seed=2, progressbar=False)
+            for trace in (inference_data(tree), own)
+        ]
+    ours, theirs = (d.posterior_predictive["obs"].to_numpy().reshape(-1, 200) for d in drawn)
+    assert_same_predictions(ours, theirs)
+
+
+def local_program(g, y, n_groups):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    with numpyro.plate("axis", 2, dim=-1), numpyro.plate("shop", n_groups, dim=-2):
+        z = numpyro.sample("z", dist.Normal(mu, 1.0))
+    with numpyro.plate("rows", len(g)):
+        numpyro.sample("obs", dist.Normal(z[g].sum(axis=1), 1.0), obs=y)
+
+
+def test_local_variables_of_numpyro_have_the_shape_and_plates_of_the_program(rng):
+    data = {"g": np.repeat(np.arange(4), 3), "y": rng.standard_normal(12), "n_groups": 5}
+    model = from_numpyro(local_program, split={"g": 0, "y": 0}, data=data, local="shop")
+    axes = model.axes
+    assert axes.dims["z"] == ("shop", "axis")
+    assert [len(axes.coords[name]) for name in ("shop", "axis")] == [5, 2]
+    values = rng.standard_normal((7, 4, 2))
+    (z,) = model.local_variables(values, np.arange(4)).values()
+    assert z.shape == (7, 5, 2)
+    np.testing.assert_array_equal(z[:, :4], values)
+    assert np.isnan(z[:, 4]).all()

@@ -15,6 +15,7 @@ from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.protocol import Model
 from quorate.results import saved_local
 from quorate.results.level_summary import LevelSummary
+from quorate.results.local_tree import joint_tree
 from quorate.results.saved_local import LocalSummaries, digest_of
 
 if TYPE_CHECKING:
@@ -66,8 +67,10 @@ class LocalParameters:
 
     Parameters
     ----------
+    model
+        The model of the run.
     levels
-        The levels of groups.
+        Its levels of groups.
     points
         Draws of the global parameters, unconstrained, (n_draws, dim).
     rows
@@ -78,6 +81,7 @@ class LocalParameters:
         What asks the workers.
     """
 
+    model: Model
     levels: tuple[Level, ...]
     points: Array
     rows: Callable[[], IntArray]
@@ -102,7 +106,7 @@ class LocalParameters:
         )
         if work is None:
             raise BadInputError("This result is of no run, so there are no workers to ask.")
-        return cls(levels, points, rows, folder, work)
+        return cls(model, levels, points, rows, folder, work)
 
     def summary(
         self,
@@ -179,7 +183,7 @@ class LocalParameters:
 
         asked = {"engine": engine, "workers": workers, "progress": progress}
         found = self.joint(groups, n, **asked)
-        steps = self._steps(n)
+        steps = self.steps(n)
         n_chains = len(found.numbers) // len(steps)
         coords: dict[str, Any] = {"chain": np.arange(n_chains), "draw": steps}
         variables = {}
@@ -189,6 +193,22 @@ class LocalParameters:
             coords |= dict(zip(axes, (labels, list(level.names)), strict=True))
         return xr.Dataset(variables, coords, {"inference_library": "quorate"})
 
+    def posterior(
+        self,
+        n: int | None = None,
+        *,
+        engine: Any = None,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> "xr.DataTree":
+        """Draws of the variables of a PyMC or NumPyro program, those of all groups included.
+
+        They have the names, dims and coords of the program, as if it had been sampled whole:
+        `pm.sample_posterior_predictive` and NumPyro's `Predictive` take them. A group without rows
+        has NaN. Parameters are those of `draws`.
+        """
+        return joint_tree(self, n, {"engine": engine, "workers": workers, "progress": progress})
+
     def labels(self) -> NDArray[Any]:
         """Labels of the groups of the outer level."""
         return self.work.labels()[0]
@@ -197,7 +217,7 @@ class LocalParameters:
         """Draws of the parameters of some groups as arrays; parameters are those of `draws`."""
         labels = self.work.labels()
         codes = _codes(labels[0], groups, self.levels[0].name)
-        numbers = self.rows()[:, self._steps(n)].ravel()
+        numbers = self.rows()[:, self.steps(n)].ravel()
         found = self.work.draws(self.points[numbers], numbers, codes, **asked)
         return LocalDraws(
             numbers,
@@ -235,7 +255,7 @@ class LocalParameters:
         )
         return 0 if level is None else names.index(level)
 
-    def _steps(self, n: int | None) -> IntArray:
+    def steps(self, n: int | None) -> IntArray:
         """Places in chains, evenly spaced: about `n` draws of all chains together."""
         n_chains, n_steps = self.rows().shape
         return spaced(n_steps, max(n_steps, 1) if n is None else -(-n // n_chains))

@@ -157,6 +157,35 @@ class PlateModel(JaxProgramModel):
         """Dims and coords, or plates, of the program."""
         return self.program.plate.axes(self.program.n_groups)
 
+    def local_variables(self, values: Array, groups: IntArray) -> dict[str, Array]:
+        """Variables of the program from what is reported of some groups, (n, m, r).
+
+        They have the shapes that the program gives them, (n, *shape) each, with NaN in the place of
+        other groups.
+        """
+        everywhere = np.full((len(values), self.program.n_groups, values.shape[2]), np.nan)
+        everywhere[:, np.asarray(groups, dtype=np.int64)] = values
+        plate, labels = self.program.plate, self.program.level.names
+        found = {}
+        for name in plate.shown:
+            places = [i for i, label in enumerate(labels) if _is_of(label, name)]
+            of_group = everywhere[..., places].reshape(
+                *everywhere.shape[:2], *_shape([labels[i] for i in places])
+            )
+            found[name] = np.moveaxis(of_group, 1, 1 + plate.group_axis(name))
+        return found
+
+
+def _is_of(label: str, name: str) -> bool:
+    """Whether a label such as `b[0,1]` names an entry of a variable."""
+    return label == name or (label.startswith(f"{name}[") and label.endswith("]"))
+
+
+def _shape(labels: list[str]) -> tuple[int, ...]:
+    """The shape of a variable with these entries: the last of them tells it."""
+    _, bracket, index = labels[-1].rpartition("[")
+    return tuple(int(i) + 1 for i in index[:-1].split(",")) if bracket else ()
+
 
 def started(initial: Any, default: Array, names: tuple[str, ...]) -> tuple[float, ...]:
     """The unconstrained point where searches for the mode start."""
