@@ -8,7 +8,7 @@ from scipy.special import digamma, polygamma
 
 from helpers.passes import Posterior, far_off, gaussian, random_gaussian, skewed, standing
 from quorate.numerics.streams import Streams
-from quorate.passes.centring import Centring, n_points, n_points, recentred, spread
+from quorate.passes.centring import Centring, n_points, recentred, spread
 from quorate.samplers.base import Base
 
 # The base is rounded to 2⁻¹² sds: coordinates err by as much at most, each relative to its sd
