@@ -36,7 +36,8 @@ from quorate.protocol.schemes.coded import PRECISIONS
 from quorate.results.result import Result
 from quorate.results.saved import load_story, load_summary
 from quorate.run.history import History
-from quorate.run.progress import Listener, json_lines
+from quorate.run.progress import Listener
+from quorate.run.progress_shown import json_lines
 from quorate.run.settings import METHODS, Settings
 from quorate.run.stopping import DONE, ENOUGH, Until
 from quorate.samplers import SAMPLERS, make_sampler
