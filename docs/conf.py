@@ -17,7 +17,8 @@ html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {"show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
 html_title = "quorate"
-html_sidebars = {"**": []}  # pages have no pages below them
+# These pages have no pages below them.
+html_sidebars = {page: [] for page in ("first-answer", "extending", "architecture", "paper-map")}
 
 
 def inline_math(page, node):
