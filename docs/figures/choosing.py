@@ -1,7 +1,8 @@
 """Combination rules on a skewed, a banana-shaped and a two-mode posterior.
 
 `python docs/figures/choosing.py` draws the pictures of docs/how-to/combine.md and writes its
-tables, in about a minute. Posteriors are computed on a grid; draws of subposteriors are independent.
+tables, in about a minute. Posteriors are computed on a grid; draws of subposteriors are
+independent.
 """
 
 import warnings
