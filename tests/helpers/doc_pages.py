@@ -28,7 +28,7 @@ from quorate.cli import main
 
 SHELLS = ("bash", "sh", "console")
 PARSERS = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
-LEFT = ("dockerfile", "text", "math", "{math}", "{eval-rst}", "{toctree}")
+LEFT = ("dockerfile", "text", "math", "{math}", "{commands}", "{eval-rst}", "{toctree}")
 
 _NOT_RUN = re.compile(r"<!-- not run: (\S.*) -->\n")
 _SETUP = re.compile(r"<!-- setup:\n(.*)-->\n", re.DOTALL)
