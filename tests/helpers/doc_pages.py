@@ -58,7 +58,7 @@ class Block:
 
 def run_page(page: Path) -> None:
     """Run every block that can run, in the working directory; check the syntax of the others."""
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    namespace: dict[str, Any] = {"__name__": "__main__", "__file__": str(page)}
     for block in blocks_of(page):
         if block.language in PARSERS:
             PARSERS[block.language](block.source)
