@@ -1,12 +1,11 @@
 """What people call to draw from a posterior: `sample`, `stream`, `resume` and `check`."""
 
 import inspect
-import shutil
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import wraps
 from importlib.metadata import version
@@ -18,7 +17,7 @@ import numpy as np
 from quorate.data.write import ShardSet
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
-from quorate.errors import RESUMABLE, ChangedModelWarning, named_shards, require
+from quorate.errors import ChangedModelWarning, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
 from quorate.models.checks import require_model
 from quorate.models.protocol import Model
@@ -29,6 +28,7 @@ from quorate.run import kept_model
 from quorate.run.configuration import SHARDS, configuration_of, same_shards
 from quorate.run.exact import ExactRun
 from quorate.run.few_groups import warn_of_few_groups
+from quorate.run.folder import chosen_folder
 from quorate.run.history import History
 from quorate.run.progress import Listener, cutting, silence
 from quorate.run.progress_shown import shown
@@ -306,17 +306,8 @@ def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
         )
 
 
-@contextmanager
-def _folder(run_dir: str | Path | None) -> Iterator[Path]:
-    """The run's folder. A temporary one is removed if the run fails without anything to resume."""
+def _folder(run_dir: str | Path | None) -> AbstractContextManager[Path]:
+    """The run's folder; a temporary one if none is named."""
     if run_dir is not None:
-        yield Path(run_dir)
-        return
-    folder = Path(tempfile.mkdtemp(prefix="quorate-"))
-    try:
-        yield folder
-    except (*RESUMABLE, KeyboardInterrupt):
-        raise
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        return nullcontext(Path(run_dir))
+    return chosen_folder(Path(tempfile.mkdtemp(prefix="quorate-")))
