@@ -221,7 +221,7 @@ def test_a_folder_without_a_run(tmp_path):
 
 
 def test_a_run_is_kept_in_the_current_directory(program, table):
-    result = quorate("sample", f"{program}:model", table, *QUICK)
+    result = quorate("sample", f"{program}:model", table, *QUICK, "--columns", "y")
     assert result.exit_code == 0, result.output
     (folder,) = Path("runs").iterdir()
     assert folder.name.endswith(table.stem)
