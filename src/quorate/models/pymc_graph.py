@@ -4,6 +4,7 @@ Data are shared variables or constants of the graph. They are replaced by fresh 
 anything is compiled; otherwise PyTensor would silently ignore rows that are passed as inputs.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -145,11 +146,7 @@ class Graph:
         if gradient:
             flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
         inputs = [x, *self._fresh.values()] if rows else [x]
-        # PyMC's own compile: the log density of impossible parameters is -inf.
-        compiled: Callable[..., Any] = load("pymc", "pymc").compile(
-            inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode=self.mode
-        )
-        return compiled
+        return compiled(inputs, flat, self.mode)
 
     def __getstate__(self) -> dict[str, Any]:
         compiled = {"_fresh", "prior", "prior_alone", "likelihood", "likelihood_alone", "natural"}
@@ -203,6 +200,17 @@ def resized(rv: Any, value: Any) -> Any:
     shapes = load("pymc.distributions.shape_utils", "pymc")
     n_axes = value.ndim - rv.owner.op.ndim_supp
     return shapes.change_dist_size(rv, [value.shape[axis] for axis in range(n_axes)])
+
+
+def compiled(inputs: list[Any], outputs: list[Any], mode: str | None) -> Callable[..., Any]:
+    """A PyTensor function, by PyMC's own compile: impossible parameters have log density -inf."""
+    with warnings.catch_warnings():
+        # PyTensor 3 warns in mode JAX that it cannot check shapes, which inputs leave open.
+        warnings.filterwarnings("ignore", "Skipping .* Op", UserWarning)
+        made: Callable[..., Any] = load("pymc", "pymc").compile(
+            inputs, outputs, on_unused_input="ignore", allow_input_downcast=True, mode=mode
+        )
+    return made
 
 
 def replaced(outputs: list[Any], new: Mapping[Any, Any]) -> list[Any]:

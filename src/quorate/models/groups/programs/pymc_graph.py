@@ -11,6 +11,7 @@ from quorate.models.arrays import AnyArray
 from quorate.models.groups.programs.plates import Constants
 from quorate.models.pymc_graph import (
     ancestors,
+    compiled,
     data_of,
     observed_terms,
     open_input,
@@ -177,9 +178,7 @@ class LocalGraph:
 def _compile(inputs: list[Any], outputs: list[Any], placed: Mapping[Any, Any]) -> Any:
     """A PyTensor function in mode JAX."""
     flat = replaced(outputs, {**placed, **widened(outputs)})
-    return load("pymc", "pymc").compile(
-        inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode="JAX"
-    )
+    return compiled(inputs, flat, "JAX")
 
 
 def _call(compiled: Any, inputs: list[AnyArray]) -> Any:
