@@ -21,6 +21,7 @@ from quorate.errors import ChangedModelWarning, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
 from quorate.models.checks import require_model
 from quorate.models.protocol import Model
+from quorate.models.scales import natural_scales
 from quorate.models.subposterior import Target
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
@@ -279,6 +280,7 @@ def _configuration(
         "settings": settings.as_json(),
         "dim": model.dim,
         "names": list(model.names),
+        "scales": natural_scales(model),
         "start": np.asarray(model.initial()).tolist(),
         "has_gradient": Target(model, {}, 1).has_gradient,
         "code": code_print(model),
