@@ -4,10 +4,10 @@ BIN := .venv/bin
 SEED ?= 0
 MINUTES ?= 30
 
-.PHONY: help demo paper test lint hooks bench soak docs notebooks clean
+.PHONY: help demo paper test lint hooks bench soak docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.flights ## Fit 327,346 flights on this machine
 	$(BIN)/python examples/flights.py
@@ -51,6 +51,7 @@ docs: .venv/.installed-docs ## Build the site
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs site
 	@echo "site/index.html"
 
+.PHONY: notebooks
 notebooks: .venv/.installed ## Run the notebooks, and store their outputs
 	$(BIN)/python -m nbconvert --to notebook --execute --inplace docs/notebooks/*.ipynb
 
