@@ -7,7 +7,7 @@ MINUTES ?= 30
 .PHONY: help demo paper test lint hooks bench soak docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.flights ## Fit 327,346 flights on this machine
 	$(BIN)/python examples/flights.py
@@ -50,6 +50,10 @@ soak: .venv/.installed ## Attack one run after another; MINUTES=30
 docs: .venv/.installed-docs ## Build the site
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs site
 	@echo "site/index.html"
+
+.PHONY: notebooks
+notebooks: .venv/.installed ## Run the notebooks, and store their outputs
+	$(BIN)/python -m nbconvert --to notebook --execute --inplace docs/notebooks/*.ipynb
 
 clean: ## Remove .venv, results and the site
 	rm -rf .venv results site
