@@ -123,6 +123,7 @@ def test_the_ess_of_many_short_chains_is_not_overstated(seed):
 # ---------------------------------------------------------------- results
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of ArviZ 0.x
 @pytest.mark.parametrize(
     "options",
     [
