@@ -48,8 +48,9 @@ def outputs(cells):
 def test_a_notebook_runs(notebook, tmp_path):
     made = outputs(executed(notebook, tmp_path))
     assert [output for output in made if output.get("name") == "stderr"] == []
-    shown = [output["data"]["text/plain"] for output in made if "data" in output]
-    assert any("verdict: good" in "".join(lines) for lines in shown)
+    shown = [output["data"] for output in made if "data" in output]
+    assert any("verdict: good" in "".join(data["text/plain"]) for data in shown)
+    assert any("image/png" in data for data in shown)
 
 
 def test_a_notebook_that_fails_is_noticed(tmp_path):

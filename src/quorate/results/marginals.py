@@ -185,11 +185,11 @@ class Densities:
 
     def figure(self, title: str) -> "Figure":
         """A panel for each scalar: the merged density, with those of shards in thin lines."""
-        from matplotlib.figure import Figure
+        from quorate.results.figures import ShownFigure
 
         n_columns = min(len(self.marginals), _COLUMNS)
         n_rows = ceil(len(self.marginals) / n_columns)
-        figure = Figure(figsize=(3.0 * n_columns, 2.0 * n_rows + 0.5), layout="constrained")
+        figure = ShownFigure(figsize=(3.0 * n_columns, 2.0 * n_rows + 0.5), layout="constrained")
         panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
         for panel, marginal in zip(panels, self.marginals, strict=False):
             _draw(panel, marginal)
