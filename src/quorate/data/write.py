@@ -14,6 +14,7 @@ from quorate._files import Saving, in_words, sync
 from quorate._types import IntArray
 from quorate.data.codes import Groups, missing, stored_labels
 from quorate.data.files import Columns
+from quorate.data.order import owners_to_keep
 from quorate.data.partition import Owners, Partition, partition_of, require_columns
 from quorate.data.store import (
     MANIFEST,
@@ -95,7 +96,8 @@ def write_shards(
     try:
         writer = _Writer(partial, np.bincount(partition.owners, minlength=int(n_shards)))
         _stream(table.batches(names), partition, transform, writer)
-        shards = writer.finish(by, int(seed), stored_labels(partition.groups))
+        labels = {**stored_labels(partition.groups), **owners_to_keep(partition, by)}
+        shards = writer.finish(by, int(seed), labels)
         return _put_in_place(shards, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -3,12 +3,27 @@
 from collections.abc import Callable
 
 from quorate.engines.local import local_draws, local_moments
+from quorate.engines.row_work import (
+    criteria_by_group,
+    criteria_by_row,
+    log_likelihood_by_group,
+    log_likelihood_by_row,
+    responses_by_row,
+)
 from quorate.models.protocol import Model, Shard
 from quorate.numerics.streams import Streams
 from quorate.protocol.messages import Arrays, ShardTask
 
 Work = Callable[[Model, Shard, Streams, ShardTask], Arrays]
-WORK: dict[str, Work] = {"moments": local_moments, "draws": local_draws}
+WORK: dict[str, Work] = {
+    "moments": local_moments,
+    "draws": local_draws,
+    "log_likelihood_by_row": log_likelihood_by_row,
+    "log_likelihood_by_group": log_likelihood_by_group,
+    "criteria_by_row": criteria_by_row,
+    "criteria_by_group": criteria_by_group,
+    "responses_by_row": responses_by_row,
+}
 
 
 def computed(model: Model, rows: Shard, streams: Streams, task: ShardTask) -> Arrays:

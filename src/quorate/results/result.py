@@ -21,7 +21,7 @@ from quorate.numerics.names import named_scalars
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Evidence
 from quorate.protocol.timeline import Timeline
-from quorate.results import notebook, saved
+from quorate.results import about_rows, notebook, saved
 from quorate.results.arviz import (
     inference_data,
     posterior_group,
@@ -85,6 +85,8 @@ class Result:
         the constants that the model leaves in its log densities.
     local_work
         Asks workers for the parameters of groups; None where there is no run to ask.
+    row_work
+        Asks workers about single rows; None where there is no run to ask.
     """
 
     model: Model
@@ -105,6 +107,11 @@ class Result:
     n_passes: int = 0
     log_evidence: Evidence | None = None
     local_work: LocalWork | None = None
+    row_work: about_rows.RowWork | None = None
+
+    log_likelihood = about_rows.log_likelihood
+    loo = about_rows.loo
+    waic = about_rows.waic
 
     @cached_property
     def variables(self) -> dict[str, Array]:

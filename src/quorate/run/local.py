@@ -32,9 +32,8 @@ class LocalRun:
 
     def labels(self) -> list[NDArray[Any]]:
         """Labels of the groups of each level; the place of a label is the code of its group."""
-        return [
-            _labels(self._run.shards, name) for name, _ in zip(LEVELS, self._levels, strict=False)
-        ]
+        names = [name for name, _ in zip(LEVELS, self._levels, strict=False)]
+        return [labels_of_level(self._run.shards, name) for name in names]
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -94,7 +93,7 @@ def opened(folder: Path) -> LocalParameters:
         return LocalParameters.of(model, draws, n_chains, folder, run)
 
 
-def _labels(shards: ShardSet, name: str) -> NDArray[Any]:
+def labels_of_level(shards: ShardSet, name: str) -> NDArray[Any]:
     """Labels by code. Pairs of values, of groups within groups, are text: `WA:King`."""
     labels = shards.labels(name)
     if labels.dtype.names is None:
