@@ -17,14 +17,18 @@ from quorate.numerics.streams import Purpose, Streams
 from quorate.protocol.messages import Arrays, ShardTask
 from quorate.protocol.row_questions import DRAWS, ITEMS, OBSERVED, VALUES
 
+_POINTS = 128  # at a time, where parameters of groups are drawn
 _WIDTH = 4  # uniforms that are found together
 _FIRST_PIECE = 1 << 32  # lanes of a shard
 
 
 def log_likelihood_by_row(model: Model, rows: Shard, streams: Streams, task: ShardTask) -> Arrays:
     """Log-likelihoods of some rows at all points."""
-    places, some = _rows(model, rows, streams, task)
-    return {ITEMS: places, VALUES: _told(some.log_likelihoods(), task)}
+    values = []
+    for part in _parts(model, task):
+        places, some = _rows(model, rows, streams, part)
+        values.append(some.log_likelihoods())
+    return {ITEMS: places, VALUES: _told(np.concatenate(values), task)}
 
 
 def log_likelihood_by_group(model: Model, rows: Shard, streams: Streams, task: ShardTask) -> Arrays:
@@ -46,15 +50,29 @@ def criteria_by_group(model: Model, rows: Shard, streams: Streams, task: ShardTa
 
 def responses_by_row(model: Model, rows: Shard, streams: Streams, task: ShardTask) -> Arrays:
     """Draws of the responses of some rows, one for each point, and what was observed."""
-    places, some = _rows(model, rows, streams, task)
-    random = _Random(Streams(int(task.given["seed"])), task)
-    found: Nested = {DRAWS: some.responses(random), OBSERVED: some.observed()}
+    own, draws = Streams(int(task.given["seed"])), list[dict[str, Array]]()
+    for part in _parts(model, task):
+        places, some = _rows(model, rows, streams, part)
+        draws.append(some.responses(_Random(own, part)))
+    observed = some.observed()
+    found: Nested = {
+        DRAWS: {name: np.concatenate([part[name] for part in draws]) for name in draws[0]},
+        OBSERVED: {name: observed[name] for name in draws[0] if name in observed},
+    }
     return {ITEMS: places, **flattened(found)}
 
 
 def _criteria(found: Arrays, task: ShardTask) -> Arrays:
     of_items = criteria(found[VALUES], float(task.given["r_eff"]))
     return {ITEMS: found[ITEMS], **of_items._asdict()}
+
+
+def _parts(model: Model, task: ShardTask) -> list[ShardTask]:
+    """The task at some points after others: draws of parameters of groups take much memory."""
+    n_points = len(task.points)
+    block = _POINTS if levels_of(model) else max(n_points, 1)
+    cuts = [slice(first, first + block) for first in range(0, n_points, block)]
+    return [task._replace(points=task.points[at], numbers=task.numbers[at]) for at in cuts]
 
 
 def _rows(model: Model, rows: Shard, streams: Streams, task: ShardTask) -> tuple[IntArray, RowsAt]:

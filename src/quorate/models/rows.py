@@ -40,7 +40,7 @@ class RowsAt(Protocol):
         """A draw of what is observed, by name: (n_points, n_rows, ...) each."""
 
     def observed(self) -> dict[str, Array]:
-        """What was observed, by name: (n_rows, ...) each."""
+        """What was observed, by name: (n_rows, ...) each. Other arrays may be there, too."""
 
 
 class RowModel(Model, Protocol):
@@ -95,16 +95,16 @@ _PURPOSES: dict[Ability, str] = {
 
 def require_ability(model: Model, ability: Ability) -> None:
     """Raise unless a model can do something, and say what it lacks."""
+    lacks = getattr(model, "lacks", None)
+    message = "" if lacks is None else lacks(ability)
+    if message:
+        raise BadInputError(message)
     method = _METHODS[ability, bool(levels_of(model))]
     if not hasattr(model, method):
         raise BadInputError(
             f"{type(model).__name__} cannot {_PURPOSES[ability]}: it has no method `{method}`. "
             "See `quorate.models.rows`."
         )
-    lacks = getattr(model, "lacks", None)
-    message = "" if lacks is None else lacks(ability)
-    if message:
-        raise BadInputError(message)
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,18 @@ class RegressionRows:
 
     def observed(self) -> dict[str, Array]:
         return {} if self.response is None else {"y": self.response}
+
+
+def new_rows(model: Model, rows: Any) -> Shard:
+    """Rows that a user gives, as the model takes them; what was observed may be missing."""
+    if not isinstance(rows, Mapping):
+        columns = getattr(rows, "columns", None)  # of a pandas or polars table
+        if columns is None:
+            raise BadInputError("Give rows as a table, or as a dictionary of arrays by name.")
+        rows = {str(name): np.asarray(rows[name]) for name in columns}
+    read = getattr(model, "new_rows", None)
+    arrays: Shard = rows if read is None else read(rows)
+    return {name: np.asarray(array) for name, array in arrays.items()}
 
 
 def response_of(rows: Mapping[str, Any]) -> Array | None:

@@ -15,7 +15,7 @@ from quorate._types import Array, IntArray
 from quorate.numerics.named_arrays import part
 from quorate.protocol.messages import Arrays, ShardFound, ShardTask
 
-BLOCK = 1000  # rows of one piece of work; bits of responses depend on it
+BLOCK = 1000  # rows of one piece of work
 ITEMS, VALUES, DRAWS, OBSERVED = "items", "values", "draws", "observed"
 CRITERIA = ("elpd", "pareto_k", "lppd", "variance")
 RowWork = Literal["log_likelihood", "criteria", "responses"]
@@ -40,6 +40,8 @@ class RowQuestion:
         Number of rows of each shard to ask for.
     given
         What else the work takes.
+    block
+        Rows of one piece of work, about.
     """
 
     what: RowWork
@@ -48,6 +50,7 @@ class RowQuestion:
     numbers: IntArray
     sizes: Mapping[int, int]
     given: Arrays = field(default_factory=dict)
+    block: int = BLOCK
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -56,7 +59,7 @@ class RowQuestion:
 
     def pieces_of(self, shard: int) -> int:
         """Number of blocks that the rows or groups of a shard are cut into."""
-        return max(1, -(-self.sizes[shard] // BLOCK))
+        return max(1, -(-self.sizes[shard] // self.block))
 
     def task(self, worker: int, shard: int, piece: int) -> ShardTask:
         """One piece of work, for a worker."""

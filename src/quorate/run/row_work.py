@@ -15,7 +15,7 @@ from quorate.data.order import rows_of_data
 from quorate.models.protocol import Model
 from quorate.protocol.after import Answers
 from quorate.protocol.messages import Arrays
-from quorate.protocol.row_questions import By, RowQuestion
+from quorate.protocol.row_questions import BLOCK, By, RowQuestion
 from quorate.protocol.row_questions import RowWork as What
 from quorate.run.after import AfterRun
 from quorate.run.local import labels_of_level
@@ -40,7 +40,8 @@ class RowRun:
         **options: Any,
     ) -> None:
         """Ask about all rows or groups that have a part in the draws."""
-        question = RowQuestion(what, by, points, numbers, self.sizes, given)
+        block: int = getattr(self.model, "rows_at_once", BLOCK)
+        question = RowQuestion(what, by, points, numbers, self.sizes, given, block)
         self._run.ask(question, answers, **options)
 
     @property

@@ -26,6 +26,7 @@ from quorate.models.groups.programs.plates import (
 )
 from quorate.models.numpyro_program import (
     Site,
+    drawn,
     examine,
     factors_in,
     is_latent,
@@ -105,6 +106,32 @@ class NumpyroPlate:
             [self.of_group(trace, name).reshape(len(z), -1) for name in self.shown], axis=1
         )
 
+    def responses(
+        self,
+        x: AnyArray,
+        z: AnyArray,
+        rows: Mapping[str, Any],
+        constants: Constants,
+        key: AnyArray,
+    ) -> dict[str, AnyArray]:
+        """Draws of what is observed of rows, rows first."""
+        xp = jax_in_float64().numpy
+        arguments = {**constants, **self.split.restored(rows, xp)}
+        trace = drawn(self.model, arguments, self.free(x, z), key)
+        return self._rows_first(trace)
+
+    def observed(
+        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+    ) -> dict[str, Array]:
+        """What was observed of rows, rows first."""
+        trace, _ = self.run(x, z, rows, constants)
+        return {name: np.asarray(value) for name, value in self._rows_first(trace).items()}
+
+    def _rows_first(self, trace: Mapping[str, Any]) -> dict[str, AnyArray]:
+        xp, axes = jax_in_float64().numpy, self.row_axes
+        names = [name for name in axes if name not in self.roles]
+        return {name: xp.moveaxis(trace[name]["value"], axes[name], 0) for name in names}
+
     def of_group(self, trace: Mapping[str, Any], name: str) -> AnyArray:
         """The value of a site with its axis of groups first."""
         xp = jax_in_float64().numpy
@@ -127,6 +154,11 @@ class NumpyroPlate:
     ) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """The trace of the program, and the log-Jacobians of latent sites."""
         xp = jax_in_float64().numpy
+        return run_at(self.model, {**constants, **self.split.restored(rows, xp)}, self.free(x, z))
+
+    def free(self, x: AnyArray, z: AnyArray) -> dict[str, AnyArray]:
+        """Unconstrained values of all latent variables, by name."""
+        xp = jax_in_float64().numpy
         free, start = {}, 0
         for site in self.sites:
             free[site.name] = x[start : start + prod(site.shape)].reshape(site.shape)
@@ -136,7 +168,7 @@ class NumpyroPlate:
             values = z[:, start : start + prod(site.shape)].reshape(len(z), *site.shape)
             free[site.name] = xp.moveaxis(values, 0, self.group_axes[site.name])
             start += prod(site.shape)
-        return run_at(self.model, {**constants, **self.split.restored(rows, xp)}, free)
+        return free
 
     def _run_example(self, x: AnyArray) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         rows, constants, n_groups = self.example
