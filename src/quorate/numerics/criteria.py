@@ -32,5 +32,5 @@ def criteria(log_likelihoods: Array, r_eff: float) -> Criteria:
         log_weights, pareto_k = array_stats.psislw(of_items, r_eff=r_eff)
         elpd = logsumexp(log_weights + of_items, axis=1)
     lppd = logsumexp(log_likelihoods, axis=0) - np.log(n_draws)
-    variance = np.var(log_likelihoods, axis=0, ddof=1)
+    variance = np.var(log_likelihoods, axis=0)
     return Criteria(*(np.asarray(of, np.float64) for of in (elpd, pareto_k, lppd, variance)))
