@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -217,3 +218,18 @@ def test_a_folder_without_a_run(tmp_path):
     result = quorate("summary", tmp_path)
     assert result.exit_code == 2
     assert "no finished run" in result.stderr
+
+
+def test_a_run_is_kept_in_the_current_directory(program, table):
+    result = quorate("sample", f"{program}:model", table, *QUICK, "--columns", "y")
+    assert result.exit_code == 0, result.output
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.endswith(table.stem)
+    assert (folder / "journal.sqlite").exists()
+    assert f"Written: {folder}" in result.stderr
+
+
+def test_a_run_that_cannot_begin_leaves_no_folder(program, table):
+    result = quorate("sample", f"{program}:model", table, *QUICK, "--workers", "0")
+    assert result.exit_code == 2
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())

@@ -4,8 +4,8 @@ import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,10 @@ from quorate.protocol.schemes import SCHEMES, chosen
 from quorate.protocol.schemes.coded import PRECISIONS
 from quorate.results.result import Result
 from quorate.results.saved import load_story, load_summary
+from quorate.run.folder import chosen_folder, dated_folder
 from quorate.run.history import History
-from quorate.run.progress import Listener, json_lines
+from quorate.run.progress import Listener
+from quorate.run.progress_shown import json_lines
 from quorate.run.settings import METHODS, Settings
 from quorate.run.stopping import DONE, ENOUGH, Until
 from quorate.samplers import SAMPLERS, make_sampler
@@ -135,12 +137,18 @@ def sample_command(
         files = list(what)
         model, cut = _regression(formula, family, files, allow_python=allow_python), Cut()
     settings["by"] = replace(cut, **taken(options, ["by"]))
-    folder = None if run_dir is None else Path(run_dir)
-    with _told() as tell:
-        with page_beside(folder, tell_address) if watch else nullcontext(folder) as found:
+    with _told() as tell, _folder(run_dir, files) as folder:
+        with page_beside(folder, tell_address) if watch else nullcontext():
             progress = _progress(as_json)
-            result = sample(model, files, run_dir=found, progress=progress, **settings, **options)
+            result = sample(model, files, run_dir=folder, progress=progress, **settings, **options)
         tell(result)
+
+
+def _folder(run_dir: str | None, files: Sequence[str]) -> AbstractContextManager[Path]:
+    """The folder that is named, or one with today's date and the name of the data."""
+    if run_dir is not None:
+        return nullcontext(Path(run_dir))
+    return chosen_folder(dated_folder(Path(files[0]).stem))
 
 
 def _settings(options: dict[str, Any], thin: int | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from quorate._types import Progress
 from quorate.data.write import ShardSet, Transform, write_shards
 from quorate.errors import require
 
@@ -63,8 +64,10 @@ class Cut:
         )
         return self
 
-    def write(self, data: object, n_shards: int, folder: Path, seed: int) -> ShardSet:
-        """Cut `data` into shards in `folder`."""
+    def write(
+        self, data: object, n_shards: int, folder: Path, seed: int, progress: Progress | None = None
+    ) -> ShardSet:
+        """Cut `data` into shards in `folder`; for `progress` see `write_shards`."""
         return write_shards(
             data,
             n_shards,
@@ -73,4 +76,5 @@ class Cut:
             by=self.chosen,
             columns=self.columns,
             transform=self.transform,
+            progress=progress,
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._files import Saving, in_words, sync
-from quorate._types import IntArray
+from quorate._types import IntArray, Progress
 from quorate.data.codes import Groups, missing, stored_labels
 from quorate.data.files import Columns
 from quorate.data.order import owners_to_keep
@@ -26,7 +26,7 @@ from quorate.data.store import (
     labels_path,
     raw,
 )
-from quorate.data.tables import Table, open_table
+from quorate.data.tables import Table, counted, open_table
 from quorate.errors import BadInputError, require
 
 __all__ = ["ShardSet", "StoredShard", "Transform", "write_shards"]
@@ -44,6 +44,7 @@ def write_shards(
     by: str = "shuffle",
     columns: Sequence[str] | None = None,
     transform: Transform | None = None,
+    progress: Progress | None = None,
 ) -> ShardSet:
     """Cut data into K shards of near-equal size and write them to disk.
 
@@ -83,6 +84,8 @@ def write_shards(
         Function of a batch of rows, a dict of arrays, that returns the arrays to store, such as a
         design matrix. It sees strings, missing values and batches of any size. Its result for a row
         must not depend on the other rows.
+    progress
+        A function to call with the rows that are dealt, and their number.
     """
     table = open_table(data)
     names = _names(table, columns)
@@ -95,7 +98,8 @@ def write_shards(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         writer = _Writer(partial, np.bincount(partition.owners, minlength=int(n_shards)))
-        _stream(table.batches(names), partition, transform, writer)
+        batches = counted(table.batches(names), len(partition.owners), progress)
+        _stream(batches, partition, transform, writer)
         labels = {**stored_labels(partition.groups), **owners_to_keep(partition, by)}
         shards = writer.finish(by, int(seed), labels)
         return _put_in_place(shards, folder)

@@ -4,11 +4,16 @@ Also the subposterior of a shard, eq. (2). Models know rows and parameters only:
 merging, no shards on disk, no scheme. JAX, NumPyro, PyMC and pandas are imported when needed.
 """
 
-from quorate.models.functions import from_functions
-from quorate.models.numpyro import from_numpyro
-from quorate.models.pymc import from_pymc
-from quorate.models.regressions import linear, logistic, negative_binomial, poisson
-from quorate.models.supports import Correlation, Ordered, Positive, Real, Simplex, UnitInterval
+from typing import TYPE_CHECKING
+
+from quorate._lazy import lazily
+
+if TYPE_CHECKING:
+    from quorate.models.functions import from_functions
+    from quorate.models.numpyro import from_numpyro
+    from quorate.models.pymc import from_pymc
+    from quorate.models.regressions import linear, logistic, negative_binomial, poisson
+    from quorate.models.supports import Correlation, Ordered, Positive, Real, Simplex, UnitInterval
 
 __all__ = [
     "Correlation",
@@ -25,3 +30,26 @@ __all__ = [
     "negative_binomial",
     "poisson",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "functions": ("from_functions",),
+        "numpyro": ("from_numpyro",),
+        "pymc": ("from_pymc",),
+        "regressions": (
+            "linear",
+            "logistic",
+            "negative_binomial",
+            "poisson",
+        ),
+        "supports": (
+            "Correlation",
+            "Ordered",
+            "Positive",
+            "Real",
+            "Simplex",
+            "UnitInterval",
+        ),
+    },
+)

@@ -14,8 +14,7 @@ from quorate.models.groups.levels import Moments
 from quorate.numerics.named_arrays import AnyArray, parts
 from quorate.protocol.messages import NOTHING, Arrays, ShardFound, ShardTask
 
-BLOCK = 25  # points of one piece of work, for moments
-DRAWS_BLOCK = 128  # for draws, which are less work
+BLOCK = 128  # points of one piece of work, for draws
 _KEYS = {True: {"groups", "centres", "sums"}, False: {"groups", "draws"}}  # of moments, of draws
 LevelDraws = tuple[IntArray, Array]  # codes of groups (m,), draws (n_points, m, q)
 
@@ -46,8 +45,8 @@ class LocalQuestion:
 
     @property
     def block(self) -> int:
-        """Points of one piece of work."""
-        return BLOCK if self.groups is None else DRAWS_BLOCK
+        """Points of one piece of work: all for moments, as a shard is prepared for its points."""
+        return len(self.points) if self.groups is None else BLOCK
 
     def pieces_of(self, shard: int) -> int:
         """Number of blocks of points; the same for all shards."""

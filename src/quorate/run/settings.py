@@ -69,7 +69,8 @@ class Settings:
     on_lost_shard
         What to do when no living worker holds a shard: raise an error, or exclude its rows.
     run_dir
-        Folder for shards, journal and logs; a temporary one by default.
+        Folder for shards, journal and logs. By default a temporary one; on the command line,
+        `runs/DATE-NAME` in the current directory.
     progress
         Whether to show progress; or a function to call with a `quorate.run.progress.Progress`.
     every
