@@ -17,9 +17,10 @@ from rich.text import Text
 
 from quorate.api import resume, sample
 from quorate.cli.console import err, out
+from quorate.cli.flags import WithFlags, as_typed
 from quorate.cli.options import options_of, options_of_registry, taken, taken_of_registry
 from quorate.cli.watching import tell_address
-from quorate.data.cut import Cut
+from quorate.data.cut import COMMAND, Cut
 from quorate.data.tables import open_table
 from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES
@@ -79,6 +80,7 @@ _METAVARS = {
     "weights": "|".join(WEIGHTS),
     "address": "HOST:PORT",
 }
+_OF_THE_POSTERIOR = ("formula", "family", "allow_python", "columns", "by")
 _FLAGS = {"time": "max-time", "ess": "target-ess", "address": "ray-address"}
 _RUN = click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 _WATCH = click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
@@ -86,7 +88,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Report progress as
 _CHECK = options_of(Settings, ["check", "every"])
 
 
-@click.command("sample")
+@click.command("sample", cls=WithFlags)
 @click.argument("what", nargs=-1, required=True, metavar="[MODEL.py:NAME] DATA...")
 @click.option(
     "--formula",
@@ -136,7 +138,9 @@ def sample_command(
     else:
         files = list(what)
         model, cut = _regression(formula, family, files, allow_python=allow_python), Cut()
-    settings["by"] = replace(cut, **taken(options, ["by"]))
+    command = as_typed(click.get_current_context(), what, _OF_THE_POSTERIOR)
+    made_by = {**(cut.made_by or {}), COMMAND: command}
+    settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by"]))
     with _told() as tell, _folder(run_dir, files) as folder:
         with page_beside(folder, tell_address) if watch else nullcontext():
             progress = _progress(as_json)
@@ -184,7 +188,7 @@ def _names(made_of: type[Any]) -> list[str]:
     return [field.name for field in fields(made_of)]
 
 
-@click.command("resume")
+@click.command("resume", cls=WithFlags)
 @_RUN
 @options_of(Settings, _OF_ANY_SITTING, metavars=_METAVARS, show_defaults=False)
 @options_of(Until, flags=_FLAGS, metavars=_METAVARS)

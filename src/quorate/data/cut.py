@@ -9,6 +9,7 @@ from quorate._types import Progress
 from quorate.data.write import ShardSet, Transform, write_shards
 from quorate.errors import require
 
+COMMAND = "command"  # in `made_by`: one that draws from the same posterior
 _SHUFFLE, _FILES, _GROUP = "shuffle", "files", "group"
 
 
@@ -26,8 +27,8 @@ class Cut:
     transform
         A function of the rows of a batch, applied before they are written.
     made_by
-        What made the transform, as JSON values for the journal: a formula, and whether it was
-        allowed to run Python.
+        What made the transform, as JSON values for the journal: a formula, whether it was allowed
+        to run Python, and the command that draws from the same posterior.
     """
 
     by: str | None = None

@@ -205,7 +205,8 @@ class Settings:
         """These settings with the cut that the model needs. Cuts that tear groups are refused."""
         cut, encoding = self.cut, getattr(model, "encoding", None)
         if encoding is not None and cut.transform is None:
-            cut = encoding.cut(cut.by)
+            made = encoding.cut(cut.by)
+            cut = replace(made, made_by={**made.made_by, **(cut.made_by or {})})
         return replace(self, by=cut.settled(getattr(model, "group_columns", "")))
 
     def without_faults(self, **changes: Any) -> "Settings":
