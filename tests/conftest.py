@@ -23,6 +23,7 @@ SLOW = (
     "tests/run/test_chaos.py",
     "tests/api/test_languages_of_groups.py",
     "tests/models/test_programs.py",
+    "tests/results/test_axes.py",
     "tests/models/test_groups_",
     "tests/run/test_faults_of_groups.py",
     "tests/models/test_nested_regression.py",

@@ -19,6 +19,7 @@ from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
 from quorate.errors import ChangedModelWarning, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
+from quorate.models.axes import axes_of
 from quorate.models.checks import require_model
 from quorate.models.protocol import Model
 from quorate.models.subposterior import Target
@@ -280,6 +281,7 @@ def _configuration(
         "dim": model.dim,
         "names": list(model.names),
         "start": np.asarray(model.initial()).tolist(),
+        "axes": axes_of(model).as_json(),
         "has_gradient": Target(model, {}, 1).has_gradient,
         "code": code_print(model),
         "model": checksum,

@@ -65,16 +65,23 @@ class Graph:
     @cached_property
     def natural(self) -> tuple[tuple[str, ...], Callable[..., Any]]:
         """Names of variables, and the function of x with their values on the natural scale."""
+        return self.names, self._compile(self._shown, self.mode)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variables that do not depend on rows."""
+        return tuple(str(variable.name) for variable in self._shown)
+
+    @property
+    def _shown(self) -> list[Any]:
         kept = {rv.name for rv in self.model.free_RVs}
         kept |= {variable.name for variable in self.model.deterministics}
         inputs = set(self.row_variables)
-        variables = [
+        return [
             variable
             for variable in self.model.unobserved_value_vars
             if variable.name in kept and not inputs & ancestors(variable)
         ]
-        names = tuple(str(variable.name) for variable in variables)
-        return names, self._compile(variables, self.mode)
 
     def many(self, name: str, points: Array, shard: Shard | None = None) -> list[Array]:
         """Outputs of the function `name` at `points` (n, d), for graphs in mode JAX."""

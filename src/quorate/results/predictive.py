@@ -7,6 +7,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray, Progress
 from quorate.errors import require
+from quorate.models.axes import Axes, axes_of
 from quorate.models.groups.levels import levels_of
 from quorate.models.rows import PriorModel, require_ability
 from quorate.protocol.messages import Arrays
@@ -117,8 +118,10 @@ def prior_predictive(
     points = cast(PriorModel, result.model).prior_draws(draws, np.random.default_rng([chosen, 1]))
     given = {"seed": np.array(chosen), "of_prior": np.array(True)}
     asked = {"engine": engine, "workers": workers, "progress": progress}
-    prior = posterior_group(result.model.constrain(points), 1, {"inference_library": "quorate"})
-    found = _responses(work, points, np.arange(draws), (draws, 1), given, path, **asked)
+    numbers, about = np.arange(draws), {"inference_library": "quorate"}
+    variables = result.model.constrain(points)
+    prior = posterior_group(variables, numbers[None], about, axes_of(result.model))
+    found = _responses(work, points, numbers, (1, draws), given, path, **asked)
     return _tree("prior", prior, "prior_predictive", found, work.rows[1])
 
 
@@ -160,8 +163,9 @@ def _tree(base: str, draws: "xr.Dataset", kind: str, found: ResponseAnswers, row
     axes = ("chain", "draw", "row")
     tables = {name: table.done() for name, table in found.tables.items()}
     coords = {"chain": draws["chain"], "draw": draws["draw"], "row": rows}
-    groups = {base: draws, kind: xr.Dataset(labelled(tables, axes), coords, about)}
+    named, _ = labelled(tables, axes, Axes())
+    groups = {base: draws, kind: xr.Dataset(named, coords, about)}
     if found.observed:
-        of_rows = labelled(found.observed, ("row",))
+        of_rows, _ = labelled(found.observed, ("row",), Axes())
         groups["observed_data"] = xr.Dataset(of_rows, {"row": rows}, about)
     return for_arviz(xr.DataTree.from_dict(groups))

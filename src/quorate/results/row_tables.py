@@ -18,14 +18,14 @@ Places = Callable[[int, IntArray], IntArray]  # of items of a shard in the resul
 
 
 class Table:
-    """An array of n items at draws (n_steps, n_chains), which is filled as answers come.
+    """An array of n items at draws (n_chains, n_steps), which is filled as answers come.
 
     It is stored item by item, so that an answer is written in one place.
 
     Parameters
     ----------
     n_items, shape
-        Number of items; number of steps and chains.
+        Number of items; number of chains, and of draws of each.
     path
         A file for the array, in numpy's format; it is complete or absent. None for memory.
     """
@@ -36,14 +36,12 @@ class Table:
         self._array: NDArray[Any] | None = None
 
     def put(self, places: IntArray, values: NDArray[Any]) -> None:
-        """Values (n_draws, k, ...) of k items."""
+        """Values (n_draws, k, ...) of k items, one chain after the other."""
         array = self._array
         if array is None:
             array = self._array = self._made(values)
         by_item = np.moveaxis(values, 0, 1)
-        n_steps, n_chains = self._shape
-        rows = by_item.reshape(len(places), n_steps, n_chains, *values.shape[2:])
-        array[places] = np.swapaxes(rows, 1, 2)
+        array[places] = by_item.reshape(len(places), *self._shape, *values.shape[2:])
 
     def done(self) -> NDArray[Any]:
         """The array as ArviZ has it: (n_chains, n_steps, n_items, ...)."""
@@ -54,8 +52,7 @@ class Table:
         return np.moveaxis(self._array, 0, 2)
 
     def _made(self, values: NDArray[Any]) -> NDArray[Any]:
-        n_steps, n_chains = self._shape
-        shape = (self._n_items, n_chains, n_steps, *values.shape[2:])
+        shape = (self._n_items, *self._shape, *values.shape[2:])
         if self._path is not None:
             partial = self._partial
             return np.lib.format.open_memmap(partial, mode="w+", dtype=values.dtype, shape=shape)

@@ -24,35 +24,32 @@ class Thinned:
     Parameters
     ----------
     points
-        The draws, unconstrained, (n, dim): step by step, the chains in turn.
+        The draws, unconstrained, (n, dim): one chain of `Result.chain_rows` after the other.
     numbers
         Which draws of the result they are, (n,).
     steps
         Which draws of every chain they are, (n_steps,).
-    n_chains
-        Number of chains.
     """
 
     points: Array
     numbers: IntArray
     steps: IntArray
-    n_chains: int
 
     @classmethod
     def of(cls, result: "Result", n: int) -> "Thinned":
         """About `n` draws of a result, at most; all of them if there are no more."""
         require(n >= 1, f"draws must be at least 1, not {n}.")
-        n_chains = result.n_chains
-        n_steps = result.n_draws // n_chains
+        rows = result.chain_rows
+        n_chains, n_steps = rows.shape
         require(n_steps > 0, "The run has no draws yet. Resume it.")
         steps = spaced(n_steps, max(1, n // n_chains))
-        numbers = np.add.outer(steps * n_chains, np.arange(n_chains)).ravel()
-        return cls(result.unconstrained[numbers], np.asarray(numbers), steps, n_chains)
+        numbers = rows[:, steps].ravel()
+        return cls(result.unconstrained[numbers], numbers, steps)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of steps, and of chains."""
-        return len(self.steps), self.n_chains
+        """Number of chains, and of draws of each."""
+        return len(self.numbers) // len(self.steps), len(self.steps)
 
     def posterior(self, result: "Result") -> "xr.Dataset":
         """The group `posterior` of the result, with these draws only."""

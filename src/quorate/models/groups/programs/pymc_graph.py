@@ -56,7 +56,7 @@ class LocalGraph:
     def natural(self, x: AnyArray) -> dict[str, AnyArray]:
         """Variables that depend on neither local variables nor rows."""
         values = _call(self._compiled["natural"], [x])
-        return dict(zip(self._global, values, strict=True))
+        return dict(zip(self.global_names, values, strict=True))
 
     def terms(
         self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
@@ -109,7 +109,7 @@ class LocalGraph:
         return tuple(own)
 
     @cached_property
-    def _global(self) -> tuple[str, ...]:
+    def global_names(self) -> tuple[str, ...]:
         """Names of variables that depend on neither local variables nor rows."""
         local_or_cut = set(self.local) | self._cut
         free = [*self.globals, *self.model.deterministics]
@@ -133,7 +133,7 @@ class LocalGraph:
         terms += [named[name] for name, role in self.roles.items() if role != "prior"]
         told, natural = (
             model.replace_rvs_by_values([model[name] for name in names])
-            for names in (self._of_groups, self._global)
+            for names in (self._of_groups, self.global_names)
         )
         inputs, all_placed = [x, *fresh.values()], {**placed, **fresh}
         with jax_in_float64().ensure_compile_time_eval():  # constants are not part of a trace
@@ -163,7 +163,7 @@ class LocalGraph:
         return {v: open_input(v, name) for name, v in (*values.items(), *held.items())}
 
     def __getstate__(self) -> dict[str, Any]:
-        made = {"_compiled", "_fresh", "_of_groups", "_global"}
+        made = {"_compiled", "_fresh", "_of_groups", "global_names"}
         return {name: value for name, value in vars(self).items() if name not in made}
 
 
