@@ -67,6 +67,10 @@ docs: .venv/.installed-docs ## Build the site
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs site
 	@echo "site/index.html"
 
+.PHONY: notebooks
+notebooks: .venv/.installed ## Run the notebooks, and store their outputs
+	$(BIN)/python -m nbconvert --to notebook --execute --inplace docs/notebooks/*.ipynb
+
 clean: ## Remove .venv, results and the site
 	rm -rf .venv results site
 

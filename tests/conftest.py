@@ -29,6 +29,7 @@ SLOW = (
     "tests/models/test_nested_regression.py",
     "tests/models/test_grouped_regression.py",
     "tests/run/test_local.py",
+    "tests/docs/test_notebooks.py::test_a_notebook_runs",
     "tests/docs/test_docs.py::test_blocks_of_a_page",
     "tests/packaging/test_types.py",
     "tests/run/test_faults.py",

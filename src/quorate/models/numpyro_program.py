@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quorate._extras import jax_in_float64, load
-from quorate.errors import BadInputError
+from quorate.errors import BadInputError, require
 from quorate.models.arrays import AnyArray, Namespace, indexed
 from quorate.models.checks import call
 from quorate.models.splitting import Split, refuse_discrete
@@ -194,6 +194,23 @@ def factors_in(trace: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         name for name, s in trace.items() if s["type"] == "sample" and isinstance(s["fn"], unit)
     )
+
+
+def frames_in(trace: Mapping[str, Any], local: str) -> tuple[int, dict[str, int]]:
+    """Size of the plate of groups, and for each sample site within it, the plate's dimension."""
+    plates = [name for name, site in trace.items() if site["type"] == "plate"]
+    require(
+        local in plates,
+        f"The program has no plate named {local!r}. It has {', '.join(plates) or 'none'}.",
+    )
+    dims = {
+        name: frame.dim
+        for name, site in trace.items()
+        if site["type"] == "sample"
+        for frame in site["cond_indep_stack"]
+        if frame.name == local
+    }
+    return int(trace[local]["args"][0]), dims
 
 
 def _labels(name: str, shape: tuple[int, ...], transform: Any) -> tuple[str, ...]:

@@ -155,7 +155,7 @@ class Graph:
         if rows:
             replacements |= self.fresh
         replacements |= widened(outputs)
-        flat = pytensor.clone_replace(outputs, replacements, rebuild_strict=False)
+        flat = replaced(outputs, replacements)
         if gradient:
             flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
         inputs = [x, *self.fresh.values()] if rows else [x]
@@ -217,6 +217,13 @@ def resized(rv: Any, value: Any) -> Any:
     shapes = load("pymc.distributions.shape_utils", "pymc")
     n_axes = value.ndim - rv.owner.op.ndim_supp
     return shapes.change_dist_size(rv, [value.shape[axis] for axis in range(n_axes)])
+
+
+def replaced(outputs: list[Any], new: Mapping[Any, Any]) -> list[Any]:
+    """Outputs of a graph in which some variables are replaced by others, of whatever shape."""
+    replace = load("pytensor.graph.replace", "pymc")  # where PyTensor 2 and 3 both have it
+    flat: list[Any] = replace.clone_replace(outputs, new, rebuild_strict=False)
+    return flat
 
 
 def widened(outputs: list[Any]) -> dict[Any, Any]:

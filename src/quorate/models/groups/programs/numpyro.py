@@ -31,6 +31,7 @@ from quorate.models.numpyro_program import (
     drawn,
     examine,
     factors_in,
+    frames_in,
     is_latent,
     log_probs,
     run_at,
@@ -225,7 +226,7 @@ def from_local_numpyro(
     rows = split.rows(data)
     constants = {name: value for name, value in data.items() if name not in split.names}
     found, trace = examine(model, {**constants, **split.restored(rows, xp)})
-    n_groups, dims = _frames(trace, local)
+    n_groups, dims = frames_in(trace, local)
     roles = read_roles(factors_in(trace), factors, "factor")
     plate = _read_plate(model, split, found, trace, dims, len(next(iter(rows.values()))), roles)
     names = tuple(label for site in plate.sites for label in site.labels)
@@ -242,23 +243,6 @@ def from_local_numpyro(
 
 
 _NO_LEVEL = Level("", (), ())
-
-
-def _frames(trace: Mapping[str, Any], local: str) -> tuple[int, dict[str, int]]:
-    """Size of the plate of groups, and for each sample site within it, the plate's dimension."""
-    plates = [name for name, site in trace.items() if site["type"] == "plate"]
-    require(
-        local in plates,
-        f"The program has no plate named {local!r}. It has {', '.join(plates) or 'none'}.",
-    )
-    dims = {
-        name: frame.dim
-        for name, site in trace.items()
-        if site["type"] == "sample"
-        for frame in site["cond_indep_stack"]
-        if frame.name == local
-    }
-    return int(trace[local]["args"][0]), dims
 
 
 def _read_plate(

@@ -9,7 +9,14 @@ from typing import Any
 from quorate._extras import jax_in_float64, load
 from quorate.models.arrays import AnyArray
 from quorate.models.groups.programs.plates import Constants
-from quorate.models.pymc_graph import ancestors, data_of, observed_terms, open_input, widened
+from quorate.models.pymc_graph import (
+    ancestors,
+    data_of,
+    observed_terms,
+    open_input,
+    replaced,
+    widened,
+)
 from quorate.models.splitting import Split
 
 
@@ -167,11 +174,9 @@ class LocalGraph:
         return {name: value for name, value in vars(self).items() if name not in made}
 
 
-def _compile(inputs: list[Any], outputs: list[Any], replaced: Mapping[Any, Any]) -> Any:
+def _compile(inputs: list[Any], outputs: list[Any], placed: Mapping[Any, Any]) -> Any:
     """A PyTensor function in mode JAX."""
-    pytensor = load("pytensor", "pymc")
-    new = {**replaced, **widened(outputs)}
-    flat = pytensor.clone_replace(outputs, new, rebuild_strict=False)
+    flat = replaced(outputs, {**placed, **widened(outputs)})
     return load("pymc", "pymc").compile(
         inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode="JAX"
     )
