@@ -50,6 +50,15 @@ class Family(Protocol):
     def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
         """A draw of y for each entry of η, from one uniform number each."""
 
+    def log_densities(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        """Log density of each y, of the shape of η: (n_points, n_rows). Scales broadcast."""
+
+    def outside(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        """The part of `log_densities` that integrals over parameters of groups leave out.
+
+        `eta` is Xβ, without these parameters. See `quorate.models.groups.regressions.chunks`.
+        """
+
     def prepare(self, columns: Array, response: Array) -> Any:
         """Check a shard and reduce it: `columns` is X (n, p), `response` y (n,)."""
 
@@ -80,6 +89,13 @@ class Linear:
 
     def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
         return np.asarray(eta + np.exp(log_scales) * ndtri(uniforms))
+
+    def log_densities(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        misfits = (response - eta) * np.exp(-log_scales)
+        return np.asarray(-0.5 * misfits**2 - log_scales - 0.5 * np.log(2 * np.pi))
+
+    def outside(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        return self.log_densities(eta, log_scales, response)
 
     def prepare(self, columns: Array, response: Array) -> tuple[int, Array]:
         n, p = columns.shape
@@ -126,6 +142,12 @@ class Logistic:
     def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
         return np.asarray(uniforms < expit(eta), dtype=np.float64)
 
+    def log_densities(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        return response * eta - _softplus(eta)
+
+    def outside(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        return response * eta
+
     def prepare(self, columns: Array, response: Array) -> Rows:
         return _prepared(self, columns, response)
 
@@ -157,6 +179,12 @@ class Poisson:
 
     def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
         return _whole(pdtrik(uniforms, np.exp(eta)))
+
+    def log_densities(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        return self.outside(eta, log_scales, response) - np.exp(eta)
+
+    def outside(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        return np.asarray(response * eta - gammaln(response + 1))
 
     def prepare(self, columns: Array, response: Array) -> Rows:
         return _prepared(self, columns, response)
@@ -203,6 +231,17 @@ class NegativeBinomial:
     def responses(self, eta: Array, log_scales: Array, uniforms: Array) -> Array:
         phi = np.exp(log_scales)
         return _whole(np.asarray(nbdtrik(uniforms, phi, 1 / (1 + np.exp(eta) / phi)), float))
+
+    def log_densities(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        log_term = _softplus(eta - log_scales)
+        outside = self.outside(eta, log_scales, response)
+        return outside - (response + np.exp(log_scales)) * log_term
+
+    def outside(self, eta: Array, log_scales: Array, response: Array) -> Array:
+        counts = response.astype(np.int64)
+        steps = np.log1p(np.arange(counts.max(initial=0)) * np.exp(-log_scales))
+        sums = np.concatenate([np.zeros_like(log_scales), np.cumsum(steps, axis=1)], axis=1)
+        return np.asarray(sums[:, counts] + response * eta - gammaln(response + 1))
 
     def prepare(self, columns: Array, response: Array) -> Rows:
         return _prepared(self, columns, response)

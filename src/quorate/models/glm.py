@@ -16,8 +16,10 @@ from quorate.models.formula import Design
 from quorate.models.formula_axes import axes_of_columns
 from quorate.models.many_points import Values
 from quorate.models.memo import PerShard
+from quorate.models.prior_draws import drawn
 from quorate.models.priors import Prior, parse
 from quorate.models.protocol import Shard
+from quorate.models.rows import RegressionRows, response_of
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,18 @@ class GeneralisedLinearModel:
         p, got = len(self.columns), f"X has shape {columns.shape}"
         require(columns.ndim == 2 and columns.shape[1] == p, f"{got}. It needs {p} columns.")
         return np.asarray(points[:, :p] @ columns.T)
+
+    def rows_at(self, points: Array, rows: Shard) -> RegressionRows:
+        eta, scales = self.predictors(points, rows), self.log_scales(points)
+        return RegressionRows(self.family, eta, scales, response_of(rows))
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        named = zip(self.priors, self.columns, strict=True)
+        draws = [drawn(prior, n, rng, name) for prior, name in named]
+        if self.scale_prior is not None:
+            scale = str(self.family.scale_name)
+            draws.append(np.log(drawn(self.scale_prior, n, rng, scale)))
+        return np.column_stack(draws)
 
     def _evaluate(self, x: Array, shard: Shard, *, gradient: bool) -> Value:
         beta = x[: len(self.columns)]
