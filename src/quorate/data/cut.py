@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from quorate.data.complete import NA
 from quorate.data.write import ShardSet, Transform, write_shards
 from quorate.errors import require
 
@@ -27,12 +28,15 @@ class Cut:
     made_by
         What made the transform, as JSON values for the journal: a formula, and whether it was
         allowed to run Python.
+    na
+        What to do about rows with missing values in the columns that are read: raise, or drop them.
     """
 
     by: str | None = None
     columns: Sequence[str] | None = None
     transform: Transform | None = None
     made_by: Mapping[str, Any] | None = None
+    na: NA = "raise"
 
     @property
     def chosen(self) -> str:
@@ -73,4 +77,5 @@ class Cut:
             by=self.chosen,
             columns=self.columns,
             transform=self.transform,
+            na=self.na,
         )

@@ -7,7 +7,14 @@ merging, no shards on disk, no scheme. JAX, NumPyro, PyMC and pandas are importe
 from quorate.models.functions import from_functions
 from quorate.models.numpyro import from_numpyro
 from quorate.models.pymc import from_pymc
-from quorate.models.regressions import linear, logistic, negative_binomial, poisson
+from quorate.models.regressions import (
+    linear,
+    logistic,
+    negative_binomial,
+    poisson,
+    regression,
+    student,
+)
 from quorate.models.supports import Correlation, Ordered, Positive, Real, Simplex, UnitInterval
 
 __all__ = [
@@ -24,4 +31,6 @@ __all__ = [
     "logistic",
     "negative_binomial",
     "poisson",
+    "regression",
+    "student",
 ]
