@@ -15,6 +15,7 @@ import cloudpickle
 from rich.table import Table
 from rich.text import Text
 
+from quorate._extras import require_installed
 from quorate.api import resume, sample
 from quorate.cli.console import err, out
 from quorate.cli.formulas import formula_options, regression_of_files
@@ -25,7 +26,7 @@ from quorate.data.cut import Cut
 from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES
 from quorate.errors import BadInputError, JournalError, LostShardError, SaveError, require
-from quorate.live.beside import page_beside
+from quorate.live.beside import NEEDED, page_beside
 from quorate.merging.pairing import PAIRINGS
 from quorate.models.protocol import Model
 from quorate.protocol.coding.code import CODES
@@ -108,6 +109,7 @@ def sample_command(
 ) -> None:
     """Draw from the posterior of a model on this machine, or on a Ray cluster."""
     settings = _settings(options, thin)
+    require_installed({**getattr(settings["engine"], "needs", {}), **(NEEDED if watch else {})})
     if formula is None:
         require(len(what) >= 2, "Give MODEL.py:NAME and then data, or a --formula and data.")
         model, files = _load(what[0]), list(what[1:])

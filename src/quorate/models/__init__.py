@@ -4,6 +4,8 @@ Also the subposterior of a shard, eq. (2). Models know rows and parameters only:
 merging, no shards on disk, no scheme. JAX, NumPyro, PyMC and pandas are imported when needed.
 """
 
+from quorate.models.bambi import from_bambi
+from quorate.models.formula import design
 from quorate.models.functions import from_functions
 from quorate.models.numpyro import from_numpyro
 from quorate.models.pymc import from_pymc
@@ -24,6 +26,8 @@ __all__ = [
     "Real",
     "Simplex",
     "UnitInterval",
+    "design",
+    "from_bambi",
     "from_functions",
     "from_numpyro",
     "from_pymc",
