@@ -219,7 +219,9 @@ class MissingExtraError(QuorateError, ImportError):
 
     def __str__(self) -> str:
         one = len(self.modules) == 1
-        lacking = f"{' and '.join(self.modules)} {'is' if one else 'are'} not installed."
+        *some, last = self.modules
+        listed = f"{', '.join(some)} and {last}" if some else last
+        lacking = f"{listed} {'is' if one else 'are'} not installed."
         way = (
             f"Install {'it' if one else 'them'}: `pip install 'quorate[{','.join(self.extras)}]'`."
         )

@@ -34,7 +34,8 @@ class Completeness:
     def require_usable(self, na: NA) -> None:
         """Raise if rows are incomplete and are not to be dropped, or if none is left."""
         if na == "raise" and self.n_incomplete:
-            raise BadInputError(f"{self.in_words}. Drop these rows with na='drop', or fill them.")
+            way = "Drop these rows with na='drop' (--na drop on the command line), or fill them."
+            raise BadInputError(f"{self.in_words}. {way}")
         require(
             self.n_incomplete < max(self.n_rows, 1),
             f"{self.in_words}. No row is complete: leave out a column, or fill it.",

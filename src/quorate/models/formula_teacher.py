@@ -51,6 +51,7 @@ class Teacher:
         )
         slices = matrices.model_spec.rhs.term_slices.items()
         terms = {str(term): names[where] for term, where in slices if names[where]}
+        terms.pop("1", None)  # the intercept, which has a name
         return Fixed(names, responses[0], matrices.model_spec, terms)
 
     def extras(self, written: Iterable[tuple[str, str]]) -> dict[str, tuple[Any, ...]]:

@@ -45,8 +45,9 @@ class Token:
 
     @property
     def argument(self) -> str:
-        """What stands between the parentheses of a call."""
-        return self.text[self.text.index("(") + 1 : self.text.rindex(")")].strip()
+        """What stands between the parentheses of a call, without braces around all of it."""
+        inside = self.text[self.text.index("(") + 1 : self.text.rindex(")")].strip()
+        return inside[1:-1].strip() if re.fullmatch(r"\{[^{}]*\}", inside) else inside
 
 
 @dataclass(frozen=True)
