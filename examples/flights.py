@@ -8,9 +8,7 @@ happened.
 
 import os
 import signal
-import sys
 import time
-from contextlib import contextmanager
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
@@ -25,7 +23,8 @@ from quorate.models.formula import design
 from quorate.report import write_report
 from quorate.report.counterfactual import seconds_alone, seconds_of_passes
 from quorate.run.history import History
-from quorate.run.progress import Listener, LiveTable, Progress, plain_lines
+from quorate.run.progress import Listener, Progress
+from quorate.run.progress_shown import shown
 
 COEFFICIENTS = "late ~ C(month) + hour + {hour**2} + origin + carrier"
 FORMULA = f"{COEFFICIENTS} + (1 | tailnum)"
@@ -58,20 +57,12 @@ class KillHalfWay:
 
     def __call__(self, progress: Progress) -> None:
         self._show(progress)
+        if self._done or progress.draws < DRAWS / 2:
+            return
         pid = progress.workers[DOOMED].pid
-        if not self._done and progress.draws >= DRAWS / 2 and pid is not None:
+        if pid is not None:
             self._done = True
             os.kill(pid, signal.SIGKILL)
-
-
-@contextmanager
-def shown():
-    """A live table on a terminal, lines elsewhere."""
-    if sys.stderr.isatty():
-        with LiveTable() as show:
-            yield show
-    else:
-        yield plain_lines()
 
 
 def main() -> None:
@@ -86,7 +77,7 @@ def main() -> None:
     )
     run_dir = Path("results/demo/flights") / time.strftime("%Y%m%d-%H%M%S")
     start = time.perf_counter()
-    with shown() as show:
+    with shown(True) as show:
         result = quorate.sample(
             model,
             table,

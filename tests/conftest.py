@@ -29,6 +29,7 @@ SLOW = (
     "tests/models/test_grouped_regression.py",
     "tests/run/test_local.py",
     "tests/docs/test_docs.py::test_blocks_of_a_page",
+    "tests/packaging/test_types.py",
     "tests/run/test_faults.py",
     "tests/run/test_slow_workers.py",
     "tests/run/test_left_behind.py",
@@ -44,7 +45,7 @@ SLOW = (
 )
 # Fixtures of a module that take a second or more. All tests that use one go to the same core,
 # before any other test: groups come first in `--dist loadgroup`.
-SHARED = {"checked", "client", "crowded", "few", "fitted", "undisturbed"}
+SHARED = {"checked", "client", "complaints", "crowded", "few", "fitted", "undisturbed"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,7 +1,8 @@
 """Combination rules on a skewed, a banana-shaped and a two-mode posterior.
 
-`python docs/figures/choosing.py` draws the pictures of docs/choosing.md and writes its tables, in
-about a minute. Posteriors are computed on a grid; draws of subposteriors are independent.
+`python docs/figures/choosing.py` draws the pictures of docs/how-to/combine.md and writes its
+tables, in about a minute. Posteriors are computed on a grid; draws of subposteriors are
+independent.
 """
 
 import warnings
@@ -20,7 +21,7 @@ from quorate.merging import RULES
 
 Array = NDArray[np.float64]
 FOLDER = Path(__file__).with_suffix("")
-PAGE = Path(__file__).parents[1] / "choosing.md"
+PAGE = Path(__file__).parents[1] / "how-to" / "combine.md"
 SHARDS, DRAWS, SEED = 4, 5000, 1
 DIMENSIONS, REPETITIONS = (1, 2, 5, 10, 20), 10
 TRUTH, RULE, SHARD = "#222222", "#0072b2", "#999999"

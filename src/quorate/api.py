@@ -1,12 +1,11 @@
 """What people call to draw from a posterior: `sample`, `stream`, `resume` and `check`."""
 
 import inspect
-import shutil
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import wraps
 from importlib.metadata import version
@@ -18,7 +17,7 @@ import numpy as np
 from quorate.data.write import ShardSet
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
-from quorate.errors import RESUMABLE, ChangedModelWarning, named_shards, require
+from quorate.errors import ChangedModelWarning, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
 from quorate.models.checks import require_model
 from quorate.models.protocol import Model
@@ -30,8 +29,10 @@ from quorate.run import kept_model
 from quorate.run.configuration import SHARDS, configuration_of, same_shards
 from quorate.run.exact import ExactRun
 from quorate.run.few_groups import warn_of_few_groups
+from quorate.run.folder import chosen_folder
 from quorate.run.history import History
-from quorate.run.progress import Listener, LiveTable, plain_lines, silence
+from quorate.run.progress import Listener, cutting, silence
+from quorate.run.progress_shown import shown
 from quorate.run.run import N_POINTS, Run
 from quorate.run.settings import OnLostShard, Settings
 from quorate.run.stopping import Stopping, Until
@@ -97,8 +98,12 @@ def sample(model: object, data: object, settings: Settings) -> Result:
     The run ends with the number of draws asked for, enough effective draws, the end of its time or
     Ctrl-C, whichever is first, and returns the draws so far.
     """
-    with _new_run(model, data, settings, N_POINTS if settings.check else 0) as run:
-        return _finish(run, settings.progress)
+    n_points = N_POINTS if settings.check else 0
+    with (
+        shown(settings.progress) as listen,
+        _new_run(model, data, settings, n_points, listen) as run,
+    ):
+        return _finish(run, listen)
 
 
 @_with_settings(Settings)
@@ -109,9 +114,10 @@ def stream(model: object, data: object, settings: Settings) -> Iterator[Result]:
     `every` seconds, and at the end the last one. Closing the iterator ends the run. The results
     have no verdict: `check` the run afterwards.
     """
-    with _new_run(model, data, settings) as run:
+    listen = settings.progress if callable(settings.progress) else silence
+    with _new_run(model, data, settings, 0, listen) as run:
         n_shown, next_look = 0, 0.0
-        for n_draws in run.steps(settings.progress if callable(settings.progress) else silence):
+        for n_draws in run.steps(listen):
             if n_draws > n_shown and run.seconds >= next_look:
                 n_shown, next_look = n_draws, run.seconds + settings.every
                 yield run.result(_RUNNING)
@@ -170,8 +176,8 @@ def resume(
         run = _reopened(folder, kept, settings, journal, n_points, model)
         run.replay(reader)
         journal.append([Resumed(run.seconds, settings.as_json())])
-        with run.stopping.on_signals():
-            return _finish(run, progress)
+        with run.stopping.on_signals(), shown(progress) as listen:
+            return _finish(run, listen)
 
 
 def check(
@@ -220,7 +226,9 @@ def check(
 
 
 @contextmanager
-def _new_run(given: object, data: object, settings: Settings, n_points: int = 0) -> Iterator[Run]:
+def _new_run(
+    given: object, data: object, settings: Settings, n_points: int, listen: Listener
+) -> Iterator[Run]:
     """A run with all its files, which hears signals while it lives."""
     model, data = understood(given, data)
     settings = settings.for_model(model)
@@ -232,7 +240,8 @@ def _new_run(given: object, data: object, settings: Settings, n_points: int = 0)
     things = packed({"model": model, "sampler": sampler})
     stopping = Stopping(settings.chosen_until)
     with stopping.on_signals(), _folder(settings.run_dir) as folder:
-        shards = settings.cut.write(data, settings.workers, folder / SHARDS, settings.seed)
+        tell = cutting(settings.workers, settings.draws, listen)
+        shards = settings.cut.write(data, settings.workers, folder / SHARDS, settings.seed, tell)
         if settings.chosen_method == "merge":
             warn_of_few_groups(model, shards)
         kept_model.keep(folder, things)
@@ -259,25 +268,11 @@ def _reopened(
     return _KINDS[settings.chosen_method](*made_of, settings, folder, journal, stopping, n_points)
 
 
-def _finish(run: Run, progress: bool | Listener) -> Result:
-    """Run to the end, and show progress."""
-    with _watched(progress) as listen:
-        for _ in run.steps(listen):
-            pass
-        return run.final_result()
-
-
-@contextmanager
-def _watched(progress: bool | Listener) -> Iterator[Listener]:
-    if callable(progress):
-        yield progress
-    elif not progress:
-        yield silence
-    elif sys.stderr.isatty():
-        with LiveTable() as listen:
-            yield listen
-    else:
-        yield plain_lines()
+def _finish(run: Run, listen: Listener) -> Result:
+    """Run to the end."""
+    for _ in run.steps(listen):
+        pass
+    return run.final_result()
 
 
 def _configuration(
@@ -315,17 +310,8 @@ def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
         )
 
 
-@contextmanager
-def _folder(run_dir: str | Path | None) -> Iterator[Path]:
-    """The run's folder. A temporary one is removed if the run fails without anything to resume."""
+def _folder(run_dir: str | Path | None) -> AbstractContextManager[Path]:
+    """The run's folder; a temporary one if none is named."""
     if run_dir is not None:
-        yield Path(run_dir)
-        return
-    folder = Path(tempfile.mkdtemp(prefix="quorate-"))
-    try:
-        yield folder
-    except (*RESUMABLE, KeyboardInterrupt):
-        raise
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        return nullcontext(Path(run_dir))
+    return chosen_folder(Path(tempfile.mkdtemp(prefix="quorate-")))

@@ -1,7 +1,5 @@
 """Commands that read an exact run: summary, check, plan; and what its progress says."""
 
-import io
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +8,6 @@ from click.testing import CliRunner
 
 from helpers import journals
 from quorate.cli import main
-from quorate.run.progress import Progress, json_lines, one_line
 
 
 def quorate(*arguments):
@@ -25,13 +22,6 @@ def heard():
 @pytest.fixture(scope="module")
 def result(tmp_path_factory, heard):
     return journals.exact_run(tmp_path_factory.mktemp("exact") / "run", heard.append)
-
-
-def test_a_run_tells_its_phase(result, heard):
-    first, last = heard[0], heard[-1]
-    assert (first.phase, first.passes) == ("surveying shards", 0)
-    assert (last.phase, last.passes) == ("saving", result.n_passes)
-    assert {"drawing", "done", "checking"} <= {progress.phase for progress in heard}
 
 
 def test_summary_prints_it_again(result):
@@ -61,15 +51,3 @@ def test_a_plan_cannot_be_made_from_it(result):
     assert answer.exit_code == 2
     assert "is exact" in answer.output
     assert "method='merge'" in answer.output
-
-
-def test_progress_says_the_phase():
-    exact = Progress(1.0, 0, 200, 0.0, (), (), "fitting", 1)
-    assert one_line(exact).strip() == "1.0 s  fitting, 1 pass, 0 of 200 draws"
-    assert one_line(Progress(1.0, 50, 200, 50.0, (), ())).split("  ")[-1] == (
-        "50 of 200 draws, about 3 s left"
-    )
-    file = io.StringIO()
-    json_lines(file)(exact)
-    assert json.loads(file.getvalue())["phase"] == "fitting"
-    assert "phase" not in Progress(1.0, 0, 200, 0.0, (), ()).as_json()

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -126,7 +127,8 @@ def test_python_in_a_formula_runs_only_where_it_is_allowed(table, tmp_path):
     assert quorate(*arguments, "--allow-python").exit_code == 0
     assert mark.exists()
     with JournalReader(run) as reader:
-        assert reader.configuration()["made_by"] == {"formula": formula, "allow_python": True}
+        made_by = reader.configuration()["made_by"]
+    assert (made_by["formula"], made_by["allow_python"]) == (formula, True)
     mark.unlink()
     assert quorate("resume", run, "--draws", "300").exit_code == 0
     assert not mark.exists()
@@ -217,3 +219,18 @@ def test_a_folder_without_a_run(tmp_path):
     result = quorate("summary", tmp_path)
     assert result.exit_code == 2
     assert "no finished run" in result.stderr
+
+
+def test_a_run_is_kept_in_the_current_directory(program, table):
+    result = quorate("sample", f"{program}:model", table, *QUICK, "--columns", "y")
+    assert result.exit_code == 0, result.output
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.endswith(table.stem)
+    assert (folder / "journal.sqlite").exists()
+    assert f"Written: {folder}" in result.stderr
+
+
+def test_a_run_that_cannot_begin_leaves_no_folder(program, table):
+    result = quorate("sample", f"{program}:model", table, *QUICK, "--workers", "0")
+    assert result.exit_code == 2
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())

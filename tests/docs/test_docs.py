@@ -1,4 +1,4 @@
-"""Every code block of the READMEs, CONTRIBUTING.md and docs/*.md runs, or says why it does not."""
+"""Every code block of the READMEs, CONTRIBUTING.md and docs/ runs, or says why it does not."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ import quorate
 from helpers.doc_pages import run_page
 
 ROOT = Path(__file__).parents[2]
-PATTERNS = ("README.md", "CONTRIBUTING.md", "docs/*.md", "examples/*/README.md")
+PATTERNS = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "examples/*/README.md")
 PAGES = sorted(str(page.relative_to(ROOT)) for each in PATTERNS for page in ROOT.glob(each))
 
 

@@ -28,7 +28,7 @@ from quorate.cli import main
 
 SHELLS = ("bash", "sh", "console")
 PARSERS = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
-LEFT = ("dockerfile", "text", "math", "{math}", "{eval-rst}", "{toctree}")
+LEFT = ("dockerfile", "text", "math", "{math}", "{commands}", "{eval-rst}", "{toctree}")
 
 _NOT_RUN = re.compile(r"<!-- not run: (\S.*) -->\n")
 _SETUP = re.compile(r"<!-- setup:\n(.*)-->\n", re.DOTALL)
@@ -58,7 +58,7 @@ class Block:
 
 def run_page(page: Path) -> None:
     """Run every block that can run, in the working directory; check the syntax of the others."""
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    namespace: dict[str, Any] = {"__name__": "__main__", "__file__": str(page)}
     for block in blocks_of(page):
         if block.language in PARSERS:
             PARSERS[block.language](block.source)

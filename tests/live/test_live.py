@@ -398,18 +398,11 @@ def test_resume_refuses_what_is_no_run_before_it_serves_a_page(tmp_path):
 
 def test_a_page_beside_a_run_ends_with_it(run):
     addresses = []
-    with beside.page_beside(run, addresses.append) as folder:
-        assert folder == run
+    with beside.page_beside(run, addresses.append):
         client = Client(*addresses)
         assert client.state()["reason"] == "done"
     with pytest.raises(ConnectionRefusedError):
         client.state()
-
-
-def test_a_folder_of_our_own_goes_if_the_run_breaks():
-    with pytest.raises(RuntimeError), beside.page_beside(None, lambda _: None) as folder:
-        raise RuntimeError
-    assert not folder.exists()
 
 
 def test_what_is_not_installed_is_named(monkeypatch):

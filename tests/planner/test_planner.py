@@ -1,8 +1,10 @@
 """The planner: its advice follows from the times, for any scheme."""
 
 import json
+import shlex
 from dataclasses import dataclass, fields
 from math import ceil
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +17,7 @@ from quorate.cli import main
 from quorate.engines.latency import Dying, Exponential, Pareto
 from quorate.errors import BadInputError
 from quorate.planner import plan
-from quorate.planner.options import Option, best, front
+from quorate.planner.options import Option, front, ranked
 from quorate.protocol.allocation import cyclic
 from quorate.protocol.ledger import Ledger
 from quorate.protocol.scheme import NOBODY
@@ -45,13 +47,13 @@ def test_the_cheapest_of_the_fast_is_advised():
     cmc = option(CMC(), p95=9.0)
     cheap, fast = option(p95=1.05), option(Adaptive(redundancy=3), p95=1.0)
     options = [cmc, cheap, fast]
-    assert best(options, survive=0, max_storage=1.0) is cheap
-    assert best(options, survive=2, max_storage=1.0) is fast
-    assert best(options, survive=0, max_storage=0.3) is cmc
+    assert ranked(options, survive=0, max_storage=1.0) == [cheap, fast, cmc]
+    assert ranked(options, survive=2, max_storage=1.0) == [fast]
+    assert ranked(options, survive=0, max_storage=0.3) == [cmc]
     with pytest.raises(BadInputError, match="loss of any 3 workers with at most 100% of the data"):
-        best(options, survive=3, max_storage=1.0)
-    with pytest.raises(BadInputError, match=r"redundancy of 2\. Try a larger"):
-        best([option(p95=np.inf)], survive=0, max_storage=1.0)
+        ranked(options, survive=3, max_storage=1.0)
+    with pytest.raises(BadInputError, match=r"redundancy of 2\. Try larger"):
+        ranked([option(p95=np.inf)], survive=0, max_storage=1.0)
 
 
 def test_front():
@@ -65,7 +67,7 @@ def test_heavy_tails_call_for_redundancy_and_equal_workers_do_not():
     assert heavy.recommended.scheme == "adaptive"
     even = plan("shifted-exponential:0.1,1e-6", workers=[12], draws=50, realisations=5)
     assert even.recommended.scheme == "cmc"
-    assert even.command.endswith("DATA --method merge --workers 12 --scheme cmc --draws 50")
+    assert even.command.endswith('"$DATA" --method merge --workers 12 --scheme cmc --draws 50')
 
 
 def test_larger_shards_take_longer():
@@ -220,7 +222,7 @@ def test_the_times_of_a_scheme_from_outside_are_right():
     assert found.median == pytest.approx(24 + 20)
     assert 4 * 24 <= 24 * found.floats_per_draw <= 4 * 24 + 3
     assert made.command == (
-        "quorate sample MODEL.py:NAME DATA --method merge --workers 4 --scheme backup --draws 24"
+        'quorate sample "$MODEL" "$DATA" --method merge --workers 4 --scheme backup --draws 24'
     )
 
 
@@ -268,16 +270,16 @@ def quorate_plan(*arguments):
     return CliRunner().invoke(main, ["plan", *map(str, arguments)])
 
 
-def test_a_plan_from_a_run_in_five_lines(run, tmp_path):
+def test_a_plan_from_a_run_in_six_lines(run, tmp_path):
     picture = tmp_path / "plan.svg"
     result = quorate_plan("--from", run, "-o", picture, "--realisations", 40)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    *words, gap, command = lines[-7:]
-    begins = ["Measured:", "Without", "Advised:", "Its", "It"]
+    *words, gap, command = lines[-8:]
+    begins = ["Measured:", "Without", "Ranked:", "Advised:", "Its", "It"]
     assert [line.split()[0] for line in words] == begins
     assert gap == ""
-    assert command.startswith("quorate sample MODEL.py:NAME DATA --method merge --workers")
+    assert command.startswith('quorate sample "$MODEL" "$DATA" --method merge --workers')
     assert "worker 3 was lost" in words[0]
     assert "heavy" in words[0]
     assert "<svg" in picture.read_text()
@@ -288,7 +290,7 @@ def test_a_plan_as_json(run):
     found = json.loads(result.stdout)
     assert found["draws"] == 50
     assert found["recommended"] in found["options"]
-    assert len(found["explanation"]) == 5
+    assert len(found["explanation"]) == 6
     assert {option["workers"] for option in found["options"]} == {2, 4}
 
 
@@ -317,16 +319,22 @@ def test_too_few_draws_for_an_ess_count_as_independent(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "either a latency or a run"),
+        ([], "either --latency or --from"),
         (["--latency", "fast"], "pareto"),
         (["--latency", "exponential:1", "--workers", "a"], "whole numbers"),
         (["--latency", "exponential:1", "--workers", "4", "--redundancy", "9"], "4, not 9"),
         (["--latency", "exponential:1", "--workers", "1", "--scheme", "coded"], "None of the"),
         (["--latency", "exponential:1", "--scheme", "magic"], "magic"),
         (["--latency", "exponential:1", "--rows-share", "2"], "from 0 to 1, not 2"),
-        (["--latency", "exponential:1", "--draws", "0"], "at least 1, not 0"),
-        (["--latency", "exponential:1", "--target-ess", "0"], "above 0, not 0"),
-        (["--latency", "exponential:1", "--realisations", "0"], "at least 1, not 0"),
+        (["--latency", "exponential:1", "--draws", "0"], "--draws must be at least 1"),
+        (
+            ["--latency", "exponential:1", "--target-ess", "0"],
+            "--target-ess must be above 0",
+        ),
+        (
+            ["--latency", "exponential:1", "--realisations", "0"],
+            "--realisations must be at least",
+        ),
         (["--latency", "exponential:1", "--draws", "5", "-o", "plan.what"], "Cannot write"),
         (["--slow", "1x2", "--from", "nowhere"], "a run has its own"),
     ],
@@ -335,3 +343,20 @@ def test_mistakes_are_one_line(arguments, message):
     result = quorate_plan(*arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
+
+
+def test_the_command_of_a_run_of_the_command_line_can_be_pasted(tmp_path, rng, monkeypatch):
+    """The plan repeats model and data of the run, quoted for a shell; the command is taken."""
+    monkeypatch.chdir(tmp_path)
+    data = Path("my data.csv")
+    x = rng.normal(size=300)
+    rows = "\n".join(f"{a},{a + b}" for a, b in zip(x, rng.normal(size=300), strict=True))
+    data.write_text(f"x,y\n{rows}\n")
+    quick = ["--workers", "2", "--draws", "200", "--method", "merge", "--sampler", "ellipse"]
+    command = ["sample", "--formula", "y ~ x", str(data), *quick, "--run-dir", "run"]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    found = plan(run="run", realisations=5)
+    assert found.command.startswith("quorate sample 'my data.csv' --formula 'y ~ x' --method merge")
+    _, *arguments = shlex.split(found.command)
+    again = CliRunner().invoke(main, [*arguments, "--run-dir", "again"])
+    assert again.exit_code == 0, again.output

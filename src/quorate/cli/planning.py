@@ -9,12 +9,17 @@ import numpy as np
 from rich.table import Table
 
 from quorate.cli.console import Patience, err, out
+from quorate.cli.flags import WithFlags
 from quorate.errors import BadInputError
 from quorate.planner import Plan, plan
 from quorate.planner.words import duration
 
 
-@click.command("plan")
+@click.command(
+    "plan",
+    cls=WithFlags,
+    also={"redundancies": "--redundancy", "schemes": "--scheme"},
+)
 @click.option(
     "--from",
     "run",
@@ -147,7 +152,7 @@ def _numbers(name: str, listed: str | None) -> list[int] | None:
 def _table(found: Plan) -> Table:
     table = Table(
         title=f"time to {found.draws} draws, and its price",
-        caption="→ advised   * no other option is as good in p95, K and storage\n"
+        caption="best first   → advised   * no other option is as good in p95, K and storage\n"
         "held: share of the data at a worker   can lose: workers, for sure and typically",
         collapse_padding=True,
     )
@@ -156,7 +161,8 @@ def _table(found: Plan) -> Table:
     for column in ("K", "r", "median", "p95", "worker-h", "held", "floats/draw", "can lose"):
         table.add_column(column, justify="right", no_wrap=True)
     good = found.front
-    for option in found.options:
+    others = [option for option in found.options if option not in found.ranked]
+    for option in (*found.ranked, *others):
         is_advised = option == found.recommended
         table.add_row(
             "→" if is_advised else "*" if option in good else "",

@@ -4,8 +4,8 @@ import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from rich.text import Text
 from quorate._extras import require_installed
 from quorate.api import resume, sample
 from quorate.cli.console import err, out
+from quorate.cli.flags import WithFlags, as_typed
 from quorate.cli.formulas import formula_options, regression_of_files
 from quorate.cli.options import options_of, options_of_registry, taken, taken_of_registry
 from quorate.cli.watching import tell_address
 from quorate.data.complete import NA
-from quorate.data.cut import Cut
+from quorate.data.cut import COMMAND, Cut
 from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES
 from quorate.errors import BadInputError, JournalError, LostShardError, SaveError, require
@@ -35,8 +36,10 @@ from quorate.protocol.schemes import SCHEMES, chosen
 from quorate.protocol.schemes.coded import PRECISIONS
 from quorate.results.result import Result
 from quorate.results.saved import load_story, load_summary
+from quorate.run.folder import chosen_folder, dated_folder
 from quorate.run.history import History
-from quorate.run.progress import Listener, json_lines
+from quorate.run.progress import Listener
+from quorate.run.progress_shown import json_lines
 from quorate.run.settings import METHODS, Settings
 from quorate.run.stopping import DONE, ENOUGH, Until
 from quorate.samplers import SAMPLERS, make_sampler
@@ -71,6 +74,7 @@ _METAVARS = {
     "weights": "|".join(WEIGHTS),
     "address": "HOST:PORT",
 }
+_OF_THE_POSTERIOR = ("formula", "family", "prior", "allow_python", "na", "columns", "by")
 _FLAGS = {"time": "max-time", "ess": "target-ess", "address": "ray-address"}
 _RUN = click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 _WATCH = click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
@@ -78,7 +82,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Report progress as
 _CHECK = options_of(Settings, ["check", "every"])
 
 
-@click.command("sample")
+@click.command("sample", cls=WithFlags)
 @click.argument("what", nargs=-1, required=True, metavar="[MODEL.py:NAME] DATA...")
 @formula_options
 @options_of(Settings, _PLAIN, metavars=_METAVARS)
@@ -118,13 +122,21 @@ def sample_command(
     else:
         files, cut = list(what), Cut()
         model = regression_of_files(formula, files, family, prior, allow_python=allow_python, na=na)
-    settings["by"] = replace(cut, **taken(options, ["by"]))
-    folder = None if run_dir is None else Path(run_dir)
-    with _told() as tell:
-        with page_beside(folder, tell_address) if watch else nullcontext(folder) as found:
+    command = as_typed(click.get_current_context(), what, _OF_THE_POSTERIOR)
+    made_by = {**(cut.made_by or {}), COMMAND: command}
+    settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by"]))
+    with _told() as tell, _folder(run_dir, files) as folder:
+        with page_beside(folder, tell_address) if watch else nullcontext():
             progress = _progress(as_json)
-            result = sample(model, files, run_dir=found, progress=progress, **settings, **options)
+            result = sample(model, files, run_dir=folder, progress=progress, **settings, **options)
         tell(result)
+
+
+def _folder(run_dir: str | None, files: Sequence[str]) -> AbstractContextManager[Path]:
+    """The folder that is named, or one with today's date and the name of the data."""
+    if run_dir is not None:
+        return nullcontext(Path(run_dir))
+    return chosen_folder(dated_folder(Path(files[0]).stem))
 
 
 def _settings(options: dict[str, Any], thin: int | None) -> dict[str, Any]:
@@ -160,7 +172,7 @@ def _names(made_of: type[Any]) -> list[str]:
     return [field.name for field in fields(made_of)]
 
 
-@click.command("resume")
+@click.command("resume", cls=WithFlags)
 @_RUN
 @options_of(Settings, _OF_ANY_SITTING, metavars=_METAVARS, show_defaults=False)
 @options_of(Until, flags=_FLAGS, metavars=_METAVARS)

@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from quorate._types import Progress
 from quorate.data.complete import NA
 from quorate.data.write import ShardSet, Transform, write_shards
 from quorate.errors import require
 
+COMMAND = "command"  # in `made_by`: one that draws from the same posterior
 _SHUFFLE, _FILES, _GROUP = "shuffle", "files", "group"
 
 
@@ -26,8 +28,8 @@ class Cut:
     transform
         A function of the rows of a batch, applied before they are written.
     made_by
-        What made the transform, as JSON values for the journal: a formula, and whether it was
-        allowed to run Python.
+        What made the transform, as JSON values for the journal: a formula, whether it was allowed
+        to run Python, and the command that draws from the same posterior.
     na
         What to do about rows with missing values in the columns that are read: raise, or drop them.
     """
@@ -67,8 +69,10 @@ class Cut:
         )
         return self
 
-    def write(self, data: object, n_shards: int, folder: Path, seed: int) -> ShardSet:
-        """Cut `data` into shards in `folder`."""
+    def write(
+        self, data: object, n_shards: int, folder: Path, seed: int, progress: Progress | None = None
+    ) -> ShardSet:
+        """Cut `data` into shards in `folder`; for `progress` see `write_shards`."""
         return write_shards(
             data,
             n_shards,
@@ -78,4 +82,5 @@ class Cut:
             columns=self.columns,
             transform=self.transform,
             na=self.na,
+            progress=progress,
         )

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate._types import Progress
 from quorate.data.files import (
     BATCH_BYTES,
     STRING_BYTES,
@@ -146,3 +147,13 @@ def _from_frame(frame: Any) -> InMemory:
         return to_numpy(frame[start:end, position])
 
     return InMemory(tuple(map(str, frame.columns)), len(frame), part)
+
+
+def counted(batches: Iterator[Columns], n_all: int, progress: Progress | None) -> Iterator[Columns]:
+    """The batches. `progress` is called after each, with the rows so far and those in all."""
+    n_done = 0
+    for batch in batches:
+        yield batch
+        n_done += len(next(iter(batch.values())))
+        if progress is not None:
+            progress(n_done, n_all)

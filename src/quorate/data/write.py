@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._files import Saving, in_words, sync
-from quorate._types import IntArray
+from quorate._types import IntArray, Progress
 from quorate.data.codes import Groups, missing, stored_labels
 from quorate.data.complete import NA, rows_to_cut
 from quorate.data.files import Columns
@@ -26,7 +26,7 @@ from quorate.data.store import (
     labels_path,
     raw,
 )
-from quorate.data.tables import Table, open_table
+from quorate.data.tables import Table, counted, open_table
 from quorate.errors import BadInputError, require
 
 __all__ = ["ShardSet", "StoredShard", "Transform", "write_shards"]
@@ -45,6 +45,7 @@ def write_shards(
     columns: Sequence[str] | None = None,
     transform: Transform | None = None,
     na: NA = "raise",
+    progress: Progress | None = None,
 ) -> ShardSet:
     """Cut data into K shards of near-equal size and write them to disk.
 
@@ -85,8 +86,9 @@ def write_shards(
         design matrix. It sees strings, missing values and batches of any size. Its result for a row
         must not depend on the other rows.
     na
-        What to do about missing values: `"raise"`, or `"drop"` rows that lack a value in one of
-        `columns` or in a column that `by` names.
+        `"raise"` if values are missing, or `"drop"` rows that lack one in `columns` or in `by`.
+    progress
+        A function to call with the rows that are dealt, and their number.
     """
     table = open_table(data)
     names = _names(table, columns)
@@ -100,7 +102,8 @@ def write_shards(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         writer = _Writer(partial, np.bincount(partition.owners, minlength=int(n_shards)))
-        _stream(table.batches(names), partition, transform, writer)
+        batches = counted(table.batches(names), len(partition.owners), progress)
+        _stream(batches, partition, transform, writer)
         shards = writer.finish(by, int(seed), stored_labels(partition.groups))
         return _put_in_place(shards, folder)
     finally:

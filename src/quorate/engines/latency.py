@@ -253,7 +253,7 @@ def parse_slow(spec: str) -> tuple[int, float]:
     try:
         return int(count), float(factor)
     except ValueError:
-        raise BadInputError(f"slow is {spec!r}. Write COUNTxFACTOR, for example 4x10.") from None
+        raise BadInputError(f"`slow` is {spec!r}. Write COUNTxFACTOR, for example 4x10.") from None
 
 
 def parse_dead(spec: str) -> tuple[int, float]:
@@ -263,7 +263,7 @@ def parse_dead(spec: str) -> tuple[int, float]:
         return int(count), float(since) if at else 0.0
     except ValueError:
         raise BadInputError(
-            f"dead is {spec!r}. Write COUNT or COUNT@TIME, for example 1@2.5."
+            f"`dead` is {spec!r}. Write COUNT or COUNT@TIME, for example 1@2.5."
         ) from None
 
 

@@ -2,7 +2,7 @@
 
 The paper's text and the scripts that drew its figures differ. Reading `text` does what the paper
 says, reading `published` what the scripts do; both are switches on the same protocol code.
-`docs/reproduction.md` lists the differences and what each one does.
+`docs/explanation/reproduction.md` lists the differences and what each one does.
 """
 
 from collections.abc import Collection

@@ -1,10 +1,8 @@
 """A live page beside a run of this process."""
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,24 +20,16 @@ def require_extra() -> None:
 
 
 @contextmanager
-def page_beside(folder: Path | None, tell: Callable[[str], object]) -> Iterator[Path]:
-    """Serve the page of a run in `folder`, or in a temporary folder, from a process of its own.
+def page_beside(folder: Path, tell: Callable[[str], object]) -> Iterator[None]:
+    """Serve the page of a run in `folder` from a process of its own.
 
     The process ends with the `with` block, and if this process dies. Ctrl-C does not reach it, so
     the page shows how the run ends.
     """
     require_extra()
-    made = None if folder is not None else Path(tempfile.mkdtemp(prefix="quorate-"))
-    watched = folder or made
-    assert watched is not None
-    try:
-        with _served(watched) as address:
-            tell(address)
-            yield watched
-    except BaseException:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
-        raise
+    with _served(folder) as address:
+        tell(address)
+        yield
 
 
 @contextmanager

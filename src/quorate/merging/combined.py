@@ -48,7 +48,7 @@ class Combined:
 
     @property
     def variables(self) -> dict[str, Array]:
-        """Draws by name, (n_draws, *shape) each; only `x` if no names were given."""
+        """Draws by name, `(n_draws, *shape)` each; only `x` if no names were given."""
         return {"x": self.draws} if self.layout is None else self.layout.split(self.draws)
 
     @property

@@ -4,7 +4,8 @@ Draws of different shards are independent, so one draw of every shard, however c
 global draw. The pairing `paper` takes the l-th draw of each shard, in order of arrival, and leaves
 surplus draws of fast shards unused. The pairing `all` uses every draw, several times: it goes
 through the draws of a shard again and again, each time in a new order. All draws are then used
-equally often, and hardly any pair occurs twice. `docs/beyond.md` gives the effect on errors.
+equally often, and hardly any pair occurs twice. `docs/explanation/beyond.md` gives the effect on
+errors.
 """
 
 import numpy as np

@@ -31,7 +31,7 @@ class Model(Protocol):
         """Log-likelihood of the rows of a shard."""
 
     def constrain(self, draws: Array) -> dict[str, Array]:
-        """Named variables on their natural scale: (n, dim) to (n, *shape) each."""
+        """Named variables on their natural scale: (n, dim) to `(n, *shape)` each."""
 
 
 class DifferentiableModel(Model, Protocol):

@@ -28,6 +28,7 @@ _ENOUGH, _NEAR = 3, 0.3  # passes in a row with bounded changes after which a sm
 _MOST = 40  # passes in all
 _LOST = 20  # passes without a density after which there is none
 _SHRINK = 0.5  # of the scale where too many points have no density
+_FEW = 20  # dimensions below which a pass with gradients has ten points for each
 _WIDE = 320  # dimensions above which 1,024 points leave too much noise in the curvature
 _FULL = 40  # dimensions up to which all products of coordinates are fitted to values
 
@@ -89,9 +90,11 @@ class Centring:
 
 def n_points(dim: int, *, with_gradient: bool) -> int:
     """Points of a pass."""
-    least = 256 if dim < 20 else 512 if dim < 40 else 1024
+    if with_gradient and (dim < _FEW or dim > _WIDE):
+        return 64 * -(-(10 if dim < _FEW else 5) * dim // 64)
+    least = 256 if dim < _FEW else 512 if dim < 40 else 1024
     if with_gradient:
-        return least if dim <= _WIDE else 64 * -(-5 * dim // 64)
+        return least
     n_terms = (dim + 1) * (dim + 2) // 2 if dim <= _FULL else 2 * dim + 1
     return max(least, 64 * -(-3 * n_terms // 64))
 

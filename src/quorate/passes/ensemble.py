@@ -160,6 +160,11 @@ class Ensemble(InStep):
         return max(self._fewest_steps - self._n_settling, 0) // self._thin
 
     @property
+    def steps(self) -> tuple[int, int]:
+        """Steps that all chains have made together, and those they will make."""
+        return int(np.minimum(self._step, self._n_steps).sum()), self._n_steps * self.n_chains
+
+    @property
     def is_done(self) -> bool:
         """Whether every chain has made all its draws."""
         return bool(np.all(self._step >= self._n_steps))

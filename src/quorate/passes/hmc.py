@@ -68,6 +68,11 @@ class HmcEnsemble(InStep):
         return max(self._n_done - self._n_settling, 0)
 
     @property
+    def steps(self) -> tuple[int, int]:
+        """Trajectories that all chains have made together, and those they will make."""
+        return max(self._n_done, 0) * self.n_chains, self._n_trajectories * self.n_chains
+
+    @property
     def is_done(self) -> bool:
         """Whether every chain has made all its draws."""
         return self._n_done >= self._n_trajectories

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from quorate._registry import option_names
 from quorate._types import Progress
+from quorate.data.cut import COMMAND
 from quorate.engines.latency import LatencyModel, parse_cluster
 from quorate.errors import require
 from quorate.planner.measured import measured
-from quorate.planner.options import REDUNDANCY, Grid, Option, best, compared, front
+from quorate.planner.options import REDUNDANCY, Grid, Option, compared, front, ranked
 from quorate.planner.words import assumed, explained, seen
 from quorate.protocol.scheme import SchemeOptions
 from quorate.protocol.schemes import LIMITS, SCHEMES
@@ -23,6 +24,7 @@ from quorate.run.history import History
 
 _DRAWS = 1000
 _WORKERS = 8
+_UNKNOWN = 'quorate sample "$MODEL" "$DATA"'
 _REDUNDANCIES = (2, 3, 4)
 _FRONT = ("p95", "workers", "storage")
 
@@ -35,21 +37,27 @@ class Plan:
     ----------
     options
         Every scheme with every K and r.
-    recommended
-        One of them.
+    ranked
+        Those that are allowed, best first; the explanation says by what.
     explanation
-        Five lines of text.
+        Six lines of text.
     command
-        The command that runs the recommended option, with placeholders for model and data.
+        The command that runs the recommended option. Where model and data are not known, it reads
+        their names from the variables MODEL and DATA of the shell.
     draws
         Number of global draws that the times are for.
     """
 
     options: tuple[Option, ...]
-    recommended: Option
+    ranked: tuple[Option, ...]
     explanation: tuple[str, ...]
     command: str
     draws: int
+
+    @property
+    def recommended(self) -> Option:
+        """The option that is ranked first."""
+        return self.ranked[0]
 
     @property
     def front(self) -> list[Option]:
@@ -131,12 +139,12 @@ def plan(
     progress
         Called after every K with the number of those done, and of all.
     """
-    require(realisations >= 1, f"realisations must be at least 1, not {realisations}.")
-    require(seed >= 0, f"seed must be 0 or more, not {seed}.")
-    require((latency is None) != (run is None), "Give either a latency or a run to plan from.")
+    require(realisations >= 1, f"`realisations` must be at least 1, not {realisations}.")
+    require(seed >= 0, f"`seed` must be 0 or more, not {seed}.")
+    require((latency is None) != (run is None), "Give either `latency` or `run` to plan from.")
     require(
         isinstance(latency, str) or (slow is None and dead is None),
-        "`slow` and `dead` go with the short form of a latency. Leave them out: a run has its own "
+        "`slow` and `dead` go with the short form of `latency`. Leave them out: a run has its own "
         "slow and dead workers, and a latency model can be wrapped in Slowed or Dying.",
     )
     asked = _Asked(draws, target_ess, seed)
@@ -154,12 +162,13 @@ def plan(
         schemes = [name for name in SCHEMES if name not in LIMITS]
     grid = Grid(tried, tuple(redundancies), tuple(schemes))
     options = compared(grid, work, at, rows_share, dim or basis.dim, realisations, progress)
-    choice = best(options, survive, max_storage)
+    allowed = ranked(options, survive, max_storage)
+    choice = allowed[0]
     return Plan(
         options=tuple(options),
-        recommended=choice,
+        ranked=tuple(allowed),
         explanation=explained(basis.words, options, choice, work.n_draws, at),
-        command=_command(choice, work.n_draws, target_ess),
+        command=" ".join([basis.begins, *_flags(choice, work.n_draws, target_ess)]),
         draws=work.n_draws,
     )
 
@@ -173,8 +182,8 @@ class _Asked(NamedTuple):
 
     def n_draws(self, usual: int, history: History | None = None) -> int:
         draws, ess = usual if self.draws is None else self.draws, self.target_ess
-        require(draws >= 1, f"draws must be at least 1, not {draws}.")
-        require(ess is None or ess > 0, f"target_ess must be above 0, not {ess}.")
+        require(draws >= 1, f"`draws` must be at least 1, not {draws}.")
+        require(ess is None or ess > 0, f"`target_ess` must be above 0, not {ess}.")
         return draws if ess is None else ceil(ess / _ess_per_draw(history))
 
 
@@ -187,12 +196,16 @@ def _ess_per_draw(history: History | None) -> float:
 
 
 class _Basis(NamedTuple):
-    """What a plan starts from: times, the usual values of K, d, and a line that describes them."""
+    """What a plan starts from: times, the usual values of K, d, and a line that describes them.
+
+    `begins` is how the command begins that draws from the same posterior.
+    """
 
     work: Work
     workers: Sequence[int]
     dim: int
     words: str
+    begins: str = _UNKNOWN
 
 
 def _by_run(folder: Path, asked: _Asked) -> _Basis:
@@ -207,7 +220,9 @@ def _by_run(folder: Path, asked: _Asked) -> _Basis:
         start=times.start,
         seed=asked.seed,
     )
-    return _Basis(work, sorted({-(-n_workers // 2), n_workers}), history.dim, seen(times))
+    usual = sorted({-(-n_workers // 2), n_workers})
+    begins = history.configuration.get("made_by", {}).get(COMMAND, _UNKNOWN)
+    return _Basis(work, usual, history.dim, seen(times), begins)
 
 
 def _by_model(
@@ -222,17 +237,18 @@ def _by_model(
     return _Basis(work, [n_workers], 1, assumed(latency, slow, dead, n_workers))
 
 
-def _command(choice: Option, n_draws: int, target_ess: float | None) -> str:
+def _flags(choice: Option, n_draws: int, target_ess: float | None) -> list[str]:
+    """The options of `quorate sample` that say how to draw."""
     has_redundancy = REDUNDANCY in option_names(type(choice.chosen))
-    parts = [
-        f"quorate sample MODEL.py:NAME DATA --method merge --workers {choice.workers}",
+    flags = [
+        f"--method merge --workers {choice.workers}",
         f"--redundancy {choice.redundancy}" if has_redundancy else "",
         f"--scheme {choice.scheme}",
         *(_flag(name, value) for name, value in choice.settings.items()),
         f"--draws {n_draws}",
         f"--target-ess {target_ess:g}" if target_ess is not None else "",
     ]
-    return " ".join(filter(None, parts))
+    return list(filter(None, flags))
 
 
 def _flag(name: str, value: object) -> str:

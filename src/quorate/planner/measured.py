@@ -220,7 +220,7 @@ def measured(folder: Path) -> tuple[Measured, History]:
     require(
         history.passes is None,
         f"The run in {folder} is exact. Plans compare how draws of shards are merged: plan by a "
-        "run with method='merge', or with --latency.",
+        "run with method='merge', or by `latency`.",
     )
     require(
         bool(np.any(history.blocks().first_draws > 0)),

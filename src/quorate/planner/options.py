@@ -21,7 +21,7 @@ from quorate.run.settings import TASKS_PER_SHARD
 REDUNDANCY = "redundancy"
 _SECONDS_PER_HOUR = 3600.0
 _MOST_AT_ONCE = 2**23  # times that are held in memory
-_NEARLY_AS_FAST = 1.1  # as the fastest: then fewer workers and less storage decide
+NEARLY_AS_FAST = 1.1  # as the fastest: then fewer workers and less storage decide
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def compared(
     With K workers a shard has `measured_at` / K times as many rows. The share `rows_share` of the
     time of a draw grows with them, and blocks have the more draws the faster these are.
     """
-    require(0 <= rows_share <= 1, f"rows_share is a share, from 0 to 1, not {rows_share}.")
+    require(0 <= rows_share <= 1, f"`rows_share` is a share, from 0 to 1, not {rows_share}.")
     options = []
     for i, n_workers in enumerate(grid.workers):
         factor = rows_share * measured_at / n_workers + 1 - rows_share
@@ -164,7 +164,7 @@ def compared(
         tried, workers = _listed(grid.redundancies), _listed(grid.workers)
         raise BadInputError(
             f"None of the schemes fits {workers} workers with a redundancy of {tried or 'none'}. "
-            "Try other schemes, or a redundancy from 2 to the number of workers."
+            "Try other `schemes`, or `redundancies` from 2 to the number of workers."
         )
     return options
 
@@ -226,28 +226,37 @@ def front(options: Sequence[Option], costs: tuple[str, ...]) -> list[Option]:
     return [option for option in finite if not is_beaten(option)]
 
 
-def best(options: Sequence[Option], survive: int, max_storage: float) -> Option:
-    """The option with the fewest workers, then the least storage, of those nearly the fastest.
+def ranked(options: Sequence[Option], survive: int, max_storage: float) -> list[Option]:
+    """Options that are allowed, best first.
 
-    The fastest is the one with the smallest p95. Only options count that survive the loss of any
-    `survive` workers and need at most `max_storage`.
+    The fastest has the smallest p95, or median if no p95 is finite. Options nearly as fast come
+    first: by fewest workers, then least storage, then time. The others follow by time.
+
+    Only options are allowed that survive the loss of any `survive` workers and need at most
+    `max_storage`.
     """
     allowed = [o for o in options if o.survives >= survive and o.storage <= max_storage]
     require(
         len(allowed) > 0,
         f"No option survives the loss of any {survive} workers with at most {max_storage:.0%} of "
-        "the data at a worker. Ask it to survive fewer, or allow more storage.",
+        "the data at a worker. Lower `survive`, or raise `max_storage`.",
     )
     key = "p95" if any(np.isfinite(option.p95) for option in allowed) else "median"
     fastest = min(getattr(option, key) for option in allowed)
     tried = _listed(sorted({option.redundancy for option in allowed}))
     require(
         bool(np.isfinite(fastest)),
-        f"Too many workers die for any option to finish, with a redundancy of {tried}. Try a "
-        "larger redundancy.",
+        f"Too many workers die for any option to finish, with a redundancy of {tried}. Try larger "
+        "`redundancies`.",
     )
-    good = [option for option in allowed if getattr(option, key) <= _NEARLY_AS_FAST * fastest]
-    return min(good, key=lambda option: (option.workers, option.redundancy, getattr(option, key)))
+
+    def place(option: Option) -> tuple[float, ...]:
+        time = getattr(option, key)
+        if time <= NEARLY_AS_FAST * fastest:
+            return 0, option.workers, option.redundancy, time
+        return 1, time, option.workers, option.redundancy
+
+    return sorted(allowed, key=place)
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -7,9 +7,13 @@ import numpy as np
 from quorate.engines.latency import LatencyModel
 from quorate.errors import named_workers
 from quorate.planner.measured import Measured
-from quorate.planner.options import Option
+from quorate.planner.options import NEARLY_AS_FAST, Option
 
 _MINUTE, _HOUR = 60.0, 3600.0
+_CRITERION = (
+    f"Ranked: of the options whose p95 is within {NEARLY_AS_FAST - 1:.0%} of the smallest, the one "
+    "with the fewest workers comes first, then the one with the fewest shards at a worker."
+)
 
 
 def duration(seconds: float) -> str:
@@ -57,10 +61,11 @@ def _tail(run: Measured) -> str:
 def explained(
     first: str, options: Sequence[Option], choice: Option, n_draws: int, measured_at: int
 ) -> tuple[str, ...]:
-    """The plan in five lines, of which `first` is the first."""
+    """The plan in six lines, of which `first` is the first."""
     return (
         first,
         _without_redundancy(options, choice, n_draws),
+        _CRITERION,
         _why(options, choice),
         _price(choice),
         _risk(choice, measured_at),

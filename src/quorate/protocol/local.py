@@ -19,8 +19,7 @@ from quorate.protocol.messages import NOTHING, Arrays, Local, LocalFound
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
 
-BLOCK = 25  # points of one piece of work, for moments
-DRAWS_BLOCK = 128  # for draws, which are less work
+BLOCK = 128  # points of one piece of work, for draws
 _LANE = 0  # of all requests
 _KEYS = {True: {"groups", "centres", "sums"}, False: {"groups", "draws"}}  # of moments, of draws
 LevelDraws = tuple[IntArray, Array]  # codes of groups (m,), draws (n_points, m, q)
@@ -52,8 +51,8 @@ class LocalQuestion:
 
     @property
     def block(self) -> int:
-        """Points of one piece of work."""
-        return BLOCK if self.groups is None else DRAWS_BLOCK
+        """Points of one piece of work: all for moments, as a shard is prepared for its points."""
+        return len(self.points) if self.groups is None else BLOCK
 
     @property
     def firsts(self) -> range:

@@ -108,6 +108,11 @@ class PassSchedule:
         if not needs_surveys:
             self._begin()
 
+    @property
+    def n_surveyed(self) -> int:
+        """Shards that are surveyed."""
+        return len(self._surveys)
+
     # At worker k: evaluate, and send the sum
 
     # At the server: a question is answered when the sum is known at every point

@@ -108,7 +108,7 @@ class Result:
 
     @cached_property
     def variables(self) -> dict[str, Array]:
-        """Draws on the natural scale, by name: (n_draws, *shape) each."""
+        """Draws on the natural scale, by name: `(n_draws, *shape)` each."""
         return self.model.constrain(self.unconstrained)
 
     @property

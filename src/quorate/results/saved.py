@@ -82,7 +82,7 @@ def load_story(run_dir: Path) -> str:
 
 
 def load_draws(run_dir: Path) -> dict[str, Array]:
-    """The draws of a run that was saved, by name: (n_draws, *shape) each."""
+    """The draws of a run that was saved, by name: `(n_draws, *shape)` each."""
     content = load(run_dir, DRAWS)
     if content is None:
         raise BadInputError(f"There are no saved draws in {run_dir}. Resume the run.")

@@ -14,9 +14,10 @@ from quorate.protocol.sums import Sums
 from quorate.results.result import Result
 from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PHASES
-from quorate.run.progress import Progress
+from quorate.run.progress import Phase, Progress
 from quorate.run.run import Run
 from quorate.run.settings import Settings
+from quorate.run.telling import HowFar
 from quorate.trust.exact import ExactQuestion
 
 _SECONDS_BETWEEN_WRITES = 0.2
@@ -26,6 +27,7 @@ class ExactRun(Run):
     """A run with `method="exact"`."""
 
     scheme: ExactScheme
+    _what_is_sent = "answers"
 
     def _make_scheme(self, settings: Settings) -> ExactScheme:
         self._asked_at: dict[int, float] = {}  # by worker
@@ -47,7 +49,7 @@ class ExactRun(Run):
         fitting = Fitting(self.folder, self.scheme, self.model.dim, is_exact=True)
         fitting.take(reader.records(), self._replay)
         self.scheme.extend(self.settings.draws)
-        self._coordinator.n_global = self._n_earlier = self.view.n_draws
+        self._coordinator.n_global = self.view.n_draws
         self.stopping.began_at(self.seconds)
 
     def _replay(self, record: Record) -> None:
@@ -64,8 +66,8 @@ class ExactRun(Run):
         self.timeline.block_times.append(part.time)
         self.timeline.block_workers.append(part.worker)
         self.timeline.block_sizes.append(part.n_points)
-        self._blocks[part.worker] += 1
-        self._draws[part.worker] += part.n_points * len(part.shards)
+        self._sent.blocks[part.worker] += 1
+        self._sent.draws[part.worker] += part.n_points * len(part.shards)
 
     def _record(self, now: float, commands: list[Command]) -> None:
         """Journal what happened, a few times a second.
@@ -111,11 +113,18 @@ class ExactRun(Run):
             answer.n_floats,
         )
 
-    def _progress(self, engine: Engine) -> Progress:
+    def _how_far(self) -> HowFar:
         inquiry = self.scheme.inquiry
-        return replace(
-            super()._progress(engine), phase=PHASES[inquiry.phase], passes=inquiry.n_passes
-        )
+        phase = PHASES[inquiry.phase]
+        if phase is Phase.SURVEYING:
+            return phase, self.scheme.n_surveyed, self.scheme.allocation.n_shards
+        if phase is Phase.DRAWING:
+            done, total = zip(*(ensemble.steps for ensemble in inquiry.ensembles), strict=True)
+            return phase, sum(done), sum(total)
+        return phase, 0, None
+
+    def _progress(self, engine: Engine) -> Progress:
+        return replace(super()._progress(engine), passes=self.scheme.inquiry.n_passes)
 
     def _question(self, result: Result) -> ExactQuestion:
         return ExactQuestion(

@@ -7,14 +7,15 @@ from quorate.passes.inquiry import Inquiry
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.messages import Arrays
 from quorate.protocol.passes import SURVEYS, Answered
+from quorate.run.progress import Phase
 
 SURVEY = "start"  # the phase in which shards are surveyed
 PHASES = {
-    SURVEY: "surveying shards",
-    "fit": "fitting",
-    "weigh": "weighing",
-    "draw": "drawing",
-    "done": "done",
+    SURVEY: Phase.SURVEYING,
+    "fit": Phase.FITTING,
+    "weigh": Phase.WEIGHING,
+    "draw": Phase.DRAWING,
+    "done": Phase.DONE,
 }
 
 

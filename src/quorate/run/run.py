@@ -35,10 +35,11 @@ from quorate.run.check import evaluate, shard_chains
 from quorate.run.fitting import Fitting
 from quorate.run.local import LocalRun
 from quorate.run.prior_of_lost_shards import restore_prior
-from quorate.run.progress import Listener, Progress, Stage, Stages, WorkerProgress
+from quorate.run.progress import Listener, Phase, Progress, Stages, silence
 from quorate.run.rows import row_of
 from quorate.run.settings import Settings
 from quorate.run.stopping import DISK_LOST, DONE, INTERRUPTED, WORKERS_LOST, Stopping
+from quorate.run.telling import HowFar, Sent, Telling
 from quorate.run.view import View
 from quorate.run.with_draws import with_draws
 from quorate.samplers.protocol import Sampler
@@ -61,6 +62,8 @@ class Run:
     n_points
         Number of points at which the merge is checked in the end; 0 for no check.
     """
+
+    _what_is_sent = "blocks"
 
     def __init__(
         self,
@@ -85,10 +88,8 @@ class Run:
         self.stopping = stopping
         self._begin_with(self._make_scheme(settings))
         self._journal = journal
-        self._n_earlier = 0  # global draws of earlier sittings
         self._attempts: Counter[int] = Counter()
-        self._blocks: Counter[int] = Counter()
-        self._draws: Counter[int] = Counter()  # of single shards, by worker
+        self._sent = Sent()
         self._told_excluded: tuple[int, ...] = ()
         self.seconds = 0.0  # that the run has taken, earlier sittings included
         self._job = Job(
@@ -119,6 +120,7 @@ class Run:
             shares_starts=scheme.shares_starts,
             limits=self.settings.limits(),
         )
+        self._telling = Telling(self.view, self._supervisor, self.settings, self._what_is_sent)
 
     def replay(self, reader: JournalReader) -> None:
         """Take in everything that earlier sittings have journaled."""
@@ -127,7 +129,6 @@ class Run:
             if state is not None:
                 self._supervisor.states[key] = state
         self._coordinator.take_all_back()
-        self._n_earlier = self.view.n_draws
         self.stopping.began_at(self.seconds)
 
     def _replay(self, record: Record) -> None:
@@ -156,11 +157,15 @@ class Run:
             self.seconds = now
             if self.seconds >= next_look:
                 next_look = self.seconds + min(_LOOK_EVERY, self.settings.every)
-                listen(self._progress(engine))
+                self._tell(engine, listen)
             yield self.view.n_draws
         self._stages.last = self._progress(engine)
         listen(self._stages.last)
         self._journal.append([Finished(self.seconds, self.why_stopped)])
+
+    def _tell(self, engine: Engine, listen: Listener) -> None:
+        if listen is not silence:
+            listen(self._progress(engine))
 
     # ------------------------------------------------------------ the check
 
@@ -188,16 +193,16 @@ class Run:
 
     def _merged(self) -> Result:
         """The result of the draws so far, saved."""
-        self._stages.tell(Stage.GATHERING)
+        self._stages.tell(Phase.GATHERING)
         result = self.result(self.why_stopped)
-        self._stages.tell(Stage.SUMMARISING)
+        self._stages.tell(Phase.SUMMARISING)
         result.summary_rows()
-        self._stages.tell(Stage.SAVING)
+        self._stages.tell(Phase.SAVING)
         result.save()
         return result
 
     def _judged(self, engine: Engine, result: Result, deadline: float) -> Verdict:
-        self._stages.tell(Stage.CHECKING)
+        self._stages.tell(Phase.CHECKING)
         try:
             with self.stopping.at_once():
                 question = self._question(result)
@@ -261,31 +266,21 @@ class Run:
         self.timeline.take(now, command)
         if isinstance(command, Keep):
             task = command.answer.task
-            self._blocks[task.worker] += 1
-            self._draws[task.worker] += command.answer.size * len(task.shards)
+            self._sent.blocks[task.worker] += 1
+            self._sent.draws[task.worker] += command.answer.size * len(task.shards)
         elif isinstance(command, Start):
             self._attempts[command.worker] = command.attempt
 
-    def _progress(self, engine: Engine) -> Progress:
-        held, status = self.scheme.allocation.held, self._supervisor.status
-        workers = tuple(
-            WorkerProgress(status(k), held[k], self._blocks[k], self._draws[k], engine.pid(k))
-            for k in range(self.settings.workers)
-        )
-        return Progress(
-            seconds=self.seconds,
-            draws=self.view.n_draws,
-            target=self.settings.draws,
-            speed=self._speed(),
-            workers=workers,
-            notes=tuple(self.timeline.notes),
-        )
+    def _how_far(self) -> HowFar:
+        """What the run does once workers have started, and how far that is."""
+        if n_draws := self.view.n_draws:
+            return Phase.DRAWING, n_draws, self.settings.draws
+        return Phase.WARMING_UP, len(self._sent.blocks), self.settings.workers
 
-    def _speed(self) -> float:
-        """Global draws a second, since the first one of this sitting."""
-        times = self.timeline.release_times[self._n_earlier :]
-        spent = self.seconds - times[0] if times else 0.0
-        return len(times) / spent if spent else 0.0
+    def _progress(self, engine: Engine) -> Progress:
+        return self._telling.progress(
+            engine, self.seconds, self._how_far(), self._sent, self.timeline
+        )
 
     # ------------------------------------------------------------ results
 
@@ -334,7 +329,7 @@ class Run:
         saved = self._saved
         if saved is None or self.scheme.received.excluded:
             return self._merged()
-        self._stages.tell(Stage.SAVING)
+        self._stages.tell(Phase.SAVING)
         result = saved.judged(self.verdict)
         result.save()
         return result

@@ -69,7 +69,8 @@ class Settings:
     on_lost_shard
         What to do when no living worker holds a shard: raise an error, or exclude its rows.
     run_dir
-        Folder for shards, journal and logs; a temporary one by default.
+        Folder for shards, journal and logs. By default a temporary one; on the command line,
+        `runs/DATE-NAME` in the current directory.
     progress
         Whether to show progress; or a function to call with a `quorate.run.progress.Progress`.
     every
@@ -204,7 +205,8 @@ class Settings:
         """These settings with the cut that the model needs. Cuts that tear groups are refused."""
         cut, encoding = self.cut, getattr(model, "encoding", None)
         if encoding is not None and cut.transform is None:
-            cut = encoding.cut(cut.by)
+            made = encoding.cut(cut.by)
+            cut = replace(made, made_by={**made.made_by, **(cut.made_by or {})})
         return replace(self, by=cut.settled(getattr(model, "group_columns", "")))
 
     def without_faults(self, **changes: Any) -> "Settings":

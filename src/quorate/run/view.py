@@ -10,7 +10,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.merging.ess import effective_draws, fewest_draws
-from quorate.numerics.ess import ess_of_chains
+from quorate.numerics.ess import ess_of_chains, in_chains, nested_rhat, split_rhat
 from quorate.protocol.scheme import FirstDraws, Scheme
 
 
@@ -68,6 +68,14 @@ class View:
         # With weights, shards alone tell the ESS: there is no need to merge their draws.
         draws = self.global_draws() if weights is None else np.empty((self.n_draws, self.dim))
         return effective_draws(draws, weights, self.shard_draws())
+
+    def r_hat(self) -> Array:
+        """R-hat of each coordinate, (d,): of chains, or the worst among shards."""
+        received = self.scheme.received
+        if received.n_chains > 1:
+            return nested_rhat(in_chains(self.global_draws(), received.n_chains))
+        parts = self.shard_draws() or [self.global_draws()]
+        return np.asarray(np.max([split_rhat(draws[None]) for draws in parts], axis=0))
 
     def least_ess(self) -> float:
         """The smallest effective number of draws; 0 as long as there are too few to tell."""

@@ -31,7 +31,7 @@ class AdaptiveCMC:
     the result has more, made of the same draws and of those beyond.
 
     No draw is ever cancelled, however long it takes. Where time depends on the draw, dropping slow
-    draws would change the distribution. See `docs/beyond.md`.
+    draws would change the distribution. See `docs/explanation/beyond.md`.
 
     Parameters
     ----------

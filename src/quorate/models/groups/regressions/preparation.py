@@ -97,21 +97,34 @@ S = TypeVar("S", bound=Adaptable)
 
 def prepared(model: GroupedPosterior, kind: type[S], tables: Tables) -> S:
     """Arrange rows by group; find a fit, anchors there, and the effort that is needed."""
-    shard = kind.of(model.family, tables, _ROUGH)
-    some, times = _some_groups(model, shard, kind, tables)
+    shard, some, times = _arranged(model, kind, tables)
     with np.errstate(all="ignore"):
         start = some.pooled_fit(model.initial(), model.log_sds)
         fit = searched(density(model, some, times), start)
-        point = model.taken_apart(fit.mode[None])
-        some = some.anchored_at(point, _ANCHOR_STEPS)
-
-        def values(points: Array, effort: Effort) -> Array:
-            likelihoods = some.adapted(effort).log_likelihoods(model.taken_apart(points))
-            return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
-
-        effort = sufficient(values, fit.mode, fit.cov, some.dim, some.fewest_nodes)
-        shard = shard.anchored_at(point, _ANCHOR_STEPS).adapted(effort)
+        shard, effort = _anchored(model, shard, some, times, fit)
         return shard.adapted(effort, polished(density(model, shard), fit))
+
+
+def prepared_around(model: GroupedPosterior, kind: type[S], tables: Tables, fit: RoughFit) -> S:
+    """Arrange rows by group, with anchors and effort for points around a fit that is known."""
+    shard, some, times = _arranged(model, kind, tables)
+    with np.errstate(all="ignore"):
+        return _anchored(model, shard, some, times, fit)[0]
+
+
+def _anchored(
+    model: GroupedPosterior, shard: S, some: S, times: float, fit: RoughFit
+) -> tuple[S, Effort]:
+    """The shard with anchors at the mode of a fit, and the effort that is needed around it."""
+    point = model.taken_apart(fit.mode[None])
+    some = some.anchored_at(point, _ANCHOR_STEPS)
+
+    def values(points: Array, effort: Effort) -> Array:
+        likelihoods = some.adapted(effort).log_likelihoods(model.taken_apart(points))
+        return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
+
+    effort = sufficient(values, fit.mode, fit.cov, some.dim, some.fewest_nodes)
+    return shard.anchored_at(point, _ANCHOR_STEPS).adapted(effort), effort
 
 
 def density(model: GroupedPosterior, shard: Integrated, times: float = 1.0) -> Density:
@@ -174,13 +187,12 @@ def _covariance(density: Density, mode: Array, rough: Array) -> Array:
     return np.asarray(axes / np.maximum(values, _WIDEST**-2) @ axes.T)
 
 
-def _some_groups(
-    model: GroupedPosterior, shard: S, kind: type[S], tables: Tables
-) -> tuple[S, float]:
-    """Groups that stand for all, evenly spaced, and how many times they do."""
+def _arranged(model: GroupedPosterior, kind: type[S], tables: Tables) -> tuple[S, S, float]:
+    """All groups, some of them, evenly spaced, that stand for all, and how many times they do."""
+    shard = kind.of(model.family, tables, _ROUGH)
     n_groups, n_rows = shard.size
     step = min(n_groups // _FEW_GROUPS, n_rows // _FEW_ROWS)
     if step < 2:
-        return shard, 1.0
+        return shard, shard, 1.0
     some, times = tables.every(step)
-    return kind.of(model.family, some, _ROUGH, _COARSE), times
+    return shard, kind.of(model.family, some, _ROUGH, _COARSE), times

@@ -31,7 +31,13 @@ from quorate.models.groups.regressions.level_arrays import (
 from quorate.models.groups.regressions.nested import NestedByNodes
 from quorate.models.groups.regressions.nested_gaussian import NestedClosedForm
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
-from quorate.models.groups.regressions.preparation import density, polished, prepared, searched
+from quorate.models.groups.regressions.preparation import (
+    density,
+    polished,
+    prepared,
+    prepared_around,
+    searched,
+)
 from quorate.models.groups.regressions.tables import Tables
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
@@ -190,7 +196,7 @@ class GroupedRegression:
         return RoughFit(fit.mode - taken * cov @ gradients[0], cov)
 
     def local_moments(self, points: Array, shard: Shard) -> Mapping[str, Moments]:
-        found = self._kept(shard).moments(self.taken_apart(points))
+        found = self._prepare(shard, _around(points)).moments(self.taken_apart(points))
         return {level.name: of for level, of in zip(self.levels, found, strict=True)}
 
     def local_draws(
@@ -255,19 +261,30 @@ class GroupedRegression:
     def _kept(self) -> PerShard[Integrated]:
         return PerShard(self._prepare)
 
-    def _prepare(self, shard: Shard) -> Integrated:
+    def _prepare(self, shard: Shard, fit: RoughFit | None = None) -> Integrated:
+        """A shard whose integrals are ready, around a fit if there is one; else that is found."""
         seen = Prepare(self.fixed.family, self.fixed.columns).checked(shard)
         n_rows, levels = len(seen.response), self.levels
         groups = [codes_of_level(shard, n_rows, levels, i) for i in range(len(levels))]
         varying = [varying_of_level(shard, n_rows, level, i) for i, level in enumerate(levels)]
         tables = Tables(seen, varying, groups)
-        if len(levels) == 2:
-            return self._nested(tables)
         if self._is_linear:
-            return ClosedForm.of(seen, varying[0], groups[0])
-        return prepared(self, ByNodes, tables)
+            return _in_closed_form(tables)
+        kind: type[ByNodes] | type[NestedByNodes] = ByNodes if len(levels) == 1 else NestedByNodes
+        if fit is None:
+            return prepared(self, kind, tables)
+        return prepared_around(self, kind, tables, fit)
 
-    def _nested(self, tables: Tables) -> Integrated:
-        if self._is_linear:
-            return NestedClosedForm.of(tables)
-        return prepared(self, NestedByNodes, tables)
+
+def _in_closed_form(tables: Tables) -> Integrated:
+    seen, varying, groups = tables
+    if len(groups) == 2:
+        return NestedClosedForm.of(tables)
+    return ClosedForm.of(seen, varying[0], groups[0])
+
+
+def _around(points: Array) -> RoughFit | None:
+    """Where points of the posterior lie, if there are enough to tell."""
+    if len(points) < 2 * points.shape[1] or not points.std(axis=0).all():
+        return None
+    return RoughFit(points.mean(axis=0), np.cov(points.T))

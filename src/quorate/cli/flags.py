@@ -1,0 +1,53 @@
+"""Names of options as people type them: in errors, and in commands to paste."""
+
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from quorate.errors import BadInputError
+
+
+class WithFlags(click.Command):
+    """A command whose errors name options as they are typed: `--target-ess`, not `target_ess`.
+
+    Functions put the names of their parameters between backticks. `also` has those that the
+    command calls otherwise.
+    """
+
+    def __init__(self, *args: Any, also: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._flags = {str(each.name): _typed(each) for each in self.params} | dict(also or {})
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BadInputError as error:
+            raise BadInputError(self._with_flags(str(error))) from error
+
+    def _with_flags(self, message: str) -> str:
+        return re.sub(r"`(\w+)`", lambda found: self._flags.get(found[1], found[0]), message)
+
+
+def as_typed(context: click.Context, words: Sequence[str], names: Collection[str]) -> str:
+    """The command with these words and the options among `names` that were given, to paste."""
+    line = ["quorate", str(context.info_name), *words]
+    for option in context.command.params:
+        name = str(option.name)
+        if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            given = context.params[name]
+            values = given if isinstance(given, tuple) else (given,)
+            line += [_typed(option)] if given is True else _pairs(_typed(option), values)
+    return shlex.join(line)
+
+
+def _pairs(flag: str, values: Sequence[object]) -> list[str]:
+    return [word for value in values for word in (flag, str(value))]
+
+
+def _typed(option: click.Parameter) -> str:
+    """The option as it is typed: its longest name."""
+    return max(option.opts, key=len)
