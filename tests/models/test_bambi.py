@@ -31,7 +31,6 @@ def table(seed):
     frame["b"] = (rng.uniform(size=N) < 0.5).astype(int)
     frame["c"] = rng.poisson(2, N)
     frame["k"] = rng.binomial(frame["n"], 0.4)
-    frame["positive"] = np.exp(frame["y"] / 3)
     return frame
 
 
@@ -44,7 +43,7 @@ def density_of_pymc(model, x):
         size = int(np.prod(shape))
         point[value.name] = x[start : start + size].reshape(shape)
         start += size
-    return float(built.compile_logp()(point))
+    return float(built.compile_logp(mode="FAST_COMPILE")(point))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,6 @@ def density_of_pymc(model, x):
         ("b ~ x", "bernoulli"),
         ("c ~ x + bs(x, df=4) + offset(w)", "poisson"),
         ("p(k, n) ~ x", "binomial"),
-        ("positive ~ 0 + x", "gamma"),
         ("y ~ x + (x | g)", "t"),
         ("o ~ x", "categorical"),
     ],
@@ -62,7 +60,7 @@ def density_of_pymc(model, x):
 def test_the_density_is_that_of_pymc(formula, family, table, rng):
     """On all rows, and summed over two parts of them."""
     model = bambi.Model(formula, table, family=family)
-    ours = from_bambi(model, local=None)
+    ours = from_bambi(model, local=None, mode="FAST_COMPILE")
     rows = ours.rows()
     parts = [{name: array[i::2] for name, array in rows.items()} for i in range(2)]
     for x in 0.3 * rng.normal(size=(2, ours.dim)):
@@ -138,8 +136,6 @@ def test_the_factor_with_most_levels_is_local(table):
     model = from_bambi(crossed)
     assert [level.name for level in model.levels] == ["g"]
     assert "1|o_offset[2]" in model.names
-    assert from_bambi(crossed, local="o").levels[0].name == "o"
-    assert not hasattr(from_bambi(crossed, local=None), "levels")
     with pytest.raises(BadInputError, match=r"'planet'.*The factors: g, o"):
         from_bambi(crossed, local="planet")
 

@@ -92,7 +92,8 @@ def _library(given: Any) -> str:
     if isinstance(given, partial):
         return _library(given.func)
     if isinstance(given, FunctionType):
-        uses = {_root(value) for value in _mentioned(given)}
+        imported = {name.partition(".")[0] for name in _names(given.__code__)}
+        uses = imported | {_root(value) for value in _mentioned(given)}
         return "numpyro" if "numpyro" in uses else ""
     for kind in type(given).__mro__:
         if kind.__name__ == "Model" and _root(kind) in ("pymc", "bambi"):
