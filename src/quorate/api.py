@@ -3,7 +3,6 @@
 import inspect
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
+from quorate._warnings import warn
 from quorate.data.write import ShardSet
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
@@ -302,11 +302,10 @@ def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
         f"The model has parameters {names}, but the run has parameters {kept['names']}.",
     )
     if code_print(model) != kept["code"]:
-        warnings.warn(
+        warn(
             "The run is being resumed with a model whose code has changed. If its density has "
             "changed too, the draws mix two posteriors.",
             ChangedModelWarning,
-            stacklevel=3,
         )
 
 

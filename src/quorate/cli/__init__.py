@@ -6,6 +6,7 @@ import click
 
 from quorate.cli.checking import check_command
 from quorate.cli.combining import combine_command
+from quorate.cli.console import warnings_in_words
 from quorate.cli.local import local_command
 from quorate.cli.paper import reproduce_command, simulate_command
 from quorate.cli.planning import plan_command
@@ -23,7 +24,8 @@ class Commands(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            return super().invoke(context)
+            with warnings_in_words():
+                return super().invoke(context)
         except WorkerFailedError as error:
             if error.is_bad_input:
                 raise click.UsageError(str(error)) from None

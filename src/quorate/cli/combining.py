@@ -1,6 +1,5 @@
 """`quorate combine`."""
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +8,7 @@ import click
 from quorate._extras import load
 from quorate.cli.console import err, out
 from quorate.cli.sampling import summary_table
-from quorate.errors import BadInputError, CombinationWarning, require
+from quorate.errors import BadInputError, require
 from quorate.merging import RULES, combine
 
 if TYPE_CHECKING:
@@ -51,11 +50,7 @@ def combine_command(
     wanted = variables.split(",") if variables else None
     _check_target(target, files)
     trees = [_read(file) for file in files]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CombinationWarning)
-        combined = combine(trees, rule, seed=seed, variables=wanted, **options)
-    for warning in caught:
-        err.print(f"Warning: {warning.message}", soft_wrap=True)
+    combined = combine(trees, rule, seed=seed, variables=wanted, **options)
     try:
         combined.to_netcdf(str(target))
     except OSError as error:

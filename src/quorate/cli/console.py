@@ -1,9 +1,15 @@
-"""Where the command line writes, and how it shows that it is at work."""
+"""Where the command line writes, how it shows that it is at work, and how it warns."""
 
 import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from quorate.errors import QuorateWarning
 
 out = Console()
 err = Console(stderr=True)
@@ -38,3 +44,30 @@ class Patience:
         self.timer.cancel()
         self.timer.join()
         self.bar.stop()
+
+
+@contextmanager
+def warnings_in_words() -> Iterator[None]:
+    """Show warnings without a path and a line of source: each once, and all again at the end."""
+    told: dict[str, None] = {}
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, QuorateWarning):
+            others(message, category, *where, **more)
+        elif str(message) not in told:
+            told[str(message)] = None
+            _warn(str(message))
+
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+        warnings.simplefilter("always", QuorateWarning)
+        warnings.showwarning = show
+        yield
+    if told:
+        err.print("\nTo remember:")
+        for message in told:
+            _warn(message)
+
+
+def _warn(message: str) -> None:
+    err.print(f"Warning: {message}", soft_wrap=True, markup=False, highlight=False)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from quorate._warnings import warn
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
 from quorate.engines.packing import packed, unpacked
@@ -159,7 +160,7 @@ class WarningsHeard:
         if (shard, category) not in self._told:
             self._told.add((shard, category))
             text = f"shard {shard}, worker {worker}: {message}"
-            warnings.warn(text, warning_named(category), stacklevel=2)
+            warn(text, warning_named(category))
 
 
 def environment() -> dict[str, str]:

@@ -4,12 +4,12 @@ A damaged row is left out, and so are the later rows of the same chain, because 
 must have no gaps.
 """
 
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quorate._warnings import warn
 from quorate.errors import JournalError, JournalWarning
 from quorate.journal import file as journal_file
 from quorate.journal import lock as journal_lock
@@ -216,11 +216,10 @@ class JournalReader:
         return record
 
     def _warn(self) -> None:
-        warnings.warn(
+        warn(
             f"The journal {self._path} is damaged. {self._losses()}. A resumed run draws again "
             "what is lost. `quorate salvage` may bring back some of it, if it is used before",
             JournalWarning,
-            stacklevel=3,
         )
 
     def _losses(self) -> str:

@@ -21,12 +21,12 @@ was a moment before, never a file that cannot be read.
 """
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from quorate._warnings import warn
 from quorate.errors import BadInputError, JournalError, JournalWarning
 from quorate.journal import file as journal_file
 from quorate.journal.lock import Lock
@@ -200,11 +200,10 @@ class Journal:
         self._lock.count(self._last_row)
 
     def _warn_of_states(self, n_lost: int) -> None:
-        warnings.warn(
+        warn(
             f"The journal {self._path} has lost the state of {n_lost} of {len(self._chains)} "
             "chains. They warm up again",
             JournalWarning,
-            stacklevel=5,
         )
 
     def _drop(self, dropped: Mapping[int, str]) -> None:

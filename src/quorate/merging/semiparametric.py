@@ -15,7 +15,6 @@ Draws are kept only after h has reached its last value, n^(-1/(4+d)) by default.
 few draws in the tail of a skewed subposterior carry all the weight.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +24,7 @@ from numpy.typing import ArrayLike
 from scipy.special import chdtri
 
 from quorate._types import Array, IntArray
+from quorate._warnings import warn
 from quorate.errors import CombinationWarning, require
 from quorate.merging.combined import Combined
 from quorate.merging.shard_draws import ShardDraws
@@ -146,12 +146,11 @@ def _walk(chains: _Chains, n_draws: int, bandwidth: float) -> Array:
     rate = float(np.mean([chains.sweep(bandwidth) for _ in range(_LAST)], axis=0).min())
     n_sweeps = min(_MOST_SWEEPS, int(np.ceil(_MOVES / max(rate, 1e-9))))
     if rate * _MOST_SWEEPS < 1:
-        warnings.warn(
+        warn(
             f"semiparametric: Only {rate:.1%} of proposals for some shard were accepted, so draws "
             "repeat each other. Raise `bandwidth`, or use another rule if there are many "
             "dimensions or shards that disagree.",
             CombinationWarning,
-            stacklevel=3,
         )
     kept = []
     for _ in range(-(-n_draws // chains.indices.shape[1])):

@@ -10,7 +10,6 @@ W_1θ_1 + W_2θ_2 is independent of θ_1 - θ_2, so the rule is exact at any h. 
 consensus (h = ∞) to the product of any two densities (h → 0).
 """
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from quorate._types import Array
+from quorate._warnings import warn
 from quorate.errors import BadInputError, CombinationWarning, require
 from quorate.merging.combined import Combined
 from quorate.merging.consensus import merge
@@ -62,12 +62,11 @@ def weierstrass(
     require(n_draws > shards.dim, f"n_draws must be more than {shards.dim}, not {n_draws!r}.")
     found, widest = _tree(shards, n_draws, bandwidth, np.random.default_rng(seed))
     if widest > (bandwidth or _WIDE):
-        warnings.warn(
+        warn(
             f"weierstrass: Pairs are so far apart that bandwidth {widest:.2g} was needed. Above 1 "
             "the draws are close to those of consensus. There are too few draws, too many "
             "dimensions for this rule, or shards that disagree.",
             CombinationWarning,
-            stacklevel=2,
         )
     return shards.combined(found, "weierstrass", _ASSUMES)
 

@@ -5,9 +5,8 @@ all points of many passes in a row are like that, the model is at fault, and dra
 without a sign of it.
 """
 
-import warnings
-
 from quorate._types import Array, BoolArray
+from quorate._warnings import warn
 from quorate.errors import BadInputError, NotANumberError, NotANumberWarning
 from quorate.models.subposterior import Target
 
@@ -43,11 +42,10 @@ class UndefinedPoints:
         many = self._n_undefined > _MANY * self._n_points and self._n_passes >= _PASSES
         if many and undefined.any() and not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"{self._reason(points[undefined][0])}. Points like this, {self._n_undefined} of "
                 f"{self._n_points} so far, count as if the density were 0 there.",
                 NotANumberWarning,
-                stacklevel=2,
             )
 
     def _reason(self, x: Array) -> str:

@@ -1,9 +1,8 @@
 """Warns of merges of hierarchical models whose shards have few groups."""
 
-import warnings
-
 import numpy as np
 
+from quorate._warnings import warn
 from quorate.data.codes import LEVELS
 from quorate.data.write import ShardSet
 from quorate.errors import FewGroupsWarning
@@ -19,11 +18,10 @@ def warn_of_few_groups(model: Model, shards: ShardSet) -> None:
         return
     counts = [len(np.unique(shards.shard(s)[LEVELS[0]])) for s in range(shards.n_shards)]
     if min(counts) < FEWEST:
-        warnings.warn(
+        warn(
             f"A shard has only {min(counts)} groups. A merge takes the draws of each shard for "
             f"Gaussian, but below about {FEWEST} groups those of the sds of groups are skewed, so "
             "their merge is off, and a check by importance weights does not show it. Use "
             "method='exact', which has no such limit, or fewer workers.",
             FewGroupsWarning,
-            stacklevel=5,
         )

@@ -5,12 +5,12 @@ exchanged is refused before anything in it is executed.
 """
 
 import hashlib
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from quorate._files import save
+from quorate._warnings import warn
 from quorate.engines.packing import unpacked
 from quorate.errors import BadInputError, ChangedModelWarning
 from quorate.models.protocol import Model
@@ -77,10 +77,9 @@ def _sampler_named(name: str, why: BadInputError) -> Sampler:
             f"The sampler {name!r} of the run was kept in the same file, and has no name that "
             f"quorate knows. {why}"
         ) from None
-    warnings.warn(
+    warn(
         f"The file of the model was not used, so the run continues with the sampler {name} and "
         "its defaults.",
         ChangedModelWarning,
-        stacklevel=5,
     )
     return make_sampler(name)

@@ -4,11 +4,11 @@ K subposteriors have p(θ)^(1/K) each. Without m of them p(θ)^(m/K) is missing.
 it were a shard without rows, and merge it like one.
 """
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 from quorate._types import Array
+from quorate._warnings import warn
 from quorate.errors import ExcludedShardsWarning, ImproperError, NotANumberError, named_shards
 from quorate.merging.fit import Fit
 from quorate.models.protocol import Model
@@ -66,10 +66,9 @@ def restore_prior(received: Received, model: Model, n_shards: int, seed: int) ->
         if restored
         else "Their share of the prior is lost: it is flat, or cannot be drawn from."
     )
-    warnings.warn(
+    warn(
         f"No worker was left that held {named_shards(excluded)}. The draws are of the "
         f"posterior without their rows. {prior}",
         ExcludedShardsWarning,
-        stacklevel=5,
     )
     return share, restored is not None

@@ -5,13 +5,13 @@ is about 1, which is its standard deviation given all others. Differences over a
 step are large compared with rounding errors, and do not depend on units.
 """
 
-import warnings
 from collections.abc import Callable
 from math import inf, isfinite, isnan
 
 import numpy as np
 
 from quorate._types import Array, BoolArray
+from quorate._warnings import warn
 from quorate.errors import BadInputError, NotANumberError, NotANumberWarning
 from quorate.models.subposterior import Target
 
@@ -99,7 +99,7 @@ def wary(density: Density) -> Density:
                 raise NotANumberError(f"{reason}. {share}, so the chain does not move.")
             if n_refused == 1:
                 text = f"{reason}. Proposals there were rejected, as if the density were 0."
-                warnings.warn(text, NotANumberWarning, stacklevel=2)
+                warn(text, NotANumberWarning)
         return value
 
     return at

@@ -1,11 +1,11 @@
 """Efficiency of a chain: evaluations and effective draws per draw."""
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
 from quorate._types import Array
+from quorate._warnings import warn
 from quorate.errors import WrongShapeWarning
 from quorate.numerics.ess import bulk_ess
 
@@ -45,11 +45,10 @@ class Efficiency:
     def warn_if_poor(self, sampler: str, advice: str) -> None:
         """Warn if draws are expensive or highly correlated; `advice` says what to do."""
         if self.is_poor:
-            warnings.warn(
+            warn(
                 f"The shape of the subposterior does not suit `{sampler}`: "
                 f"{self.evaluations_per_draw:.1f} evaluations per draw (good: below "
                 f"{MOST_EVALUATIONS}), {self.ess_per_draw:.3f} effective draws per draw (good: "
                 f"above {LEAST_ESS}). {advice}",
                 WrongShapeWarning,
-                stacklevel=3,
             )

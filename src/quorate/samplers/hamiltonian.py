@@ -4,7 +4,6 @@ JAX compiles the steps of models that it can trace. Models with their own gradie
 numpy, because calling numpy back from compiled code often costs more than the gradient itself.
 """
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array
+from quorate._warnings import warn
 from quorate.errors import (
     BadInputError,
     ImproperError,
@@ -151,7 +151,7 @@ def _surveyed(target: Target, stream: ChainStream) -> Survey:
     except ImproperError as error:
         fit = LaplaceFit(starting_point(target)[0], np.eye(target.dim))
         text = f"The chain starts without whitening, because no mode was found: {error}"
-        warnings.warn(text, WrongShapeWarning, stacklevel=5)
+        warn(text, WrongShapeWarning)
         return Survey(fit, {"has_mode": np.array(False)})
 
 

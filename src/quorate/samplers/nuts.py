@@ -4,13 +4,13 @@ It moves in coordinates whitened by the Laplace fit, so it need not learn correl
 already known. Warm-up adapts masses and step size as Stan does.
 """
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from quorate._types import Array
+from quorate._warnings import warn
 from quorate.errors import DivergenceWarning, require
 from quorate.models.subposterior import Target
 from quorate.numerics.streams import ChainStream
@@ -84,11 +84,10 @@ def warn_of_divergences(before: State, after: State, n_steps: int) -> None:
     """Warn if more than one in a hundred of the last steps diverged."""
     n_divergent = int(after["divergences"] - before["divergences"])
     if n_divergent > 0.01 * n_steps:
-        warnings.warn(
+        warn(
             f"{n_divergent} of {n_steps} trajectories diverged. Raise `acceptance` towards 1, or "
             "reparametrise the model (a hierarchical one non-centred).",
             DivergenceWarning,
-            stacklevel=3,
         )
 
 

@@ -15,7 +15,6 @@ graph of contradictions: the smallest set of workers that explains all of them, 
 such set. Two holders alone can only be named together.
 """
 
-import warnings
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray, IntArray
+from quorate._warnings import warn
 from quorate.errors import QuorateWarning, named_workers, require
 from quorate.numerics.streams import Purpose, Streams
 from quorate.protocol.coding.code import GradientCode
@@ -41,12 +41,11 @@ def check_determinism(sampler: Sampler) -> None:
         f"{sampler.name!r} does not promise. Use 'ellipse', or scheme='adaptive'.",
     )
     if sampler.determinism == "pinned":
-        warnings.warn(
+        warn(
             f"The sampler {sampler.name!r} draws the same bits only on workers with the same "
             "library versions, instruction set and threads, which coded draws need. Make sure that "
             "workers are alike and keep `checked` on, or use the sampler 'ellipse'.",
             QuorateWarning,
-            stacklevel=2,
         )
 
 

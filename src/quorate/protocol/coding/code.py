@@ -22,7 +22,6 @@ A code is made of *cells*, sets of workers that decode on their own: one cell fo
 for every group of the first.
 """
 
-import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -32,6 +31,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from quorate._types import Array, CodedArray, IntArray
+from quorate._warnings import warn
 from quorate.errors import IllConditionedCodeWarning, UndecodableError, require
 from quorate.protocol.allocation import check_sizes, worker_groups
 from quorate.protocol.coding.cells import (
@@ -167,12 +167,11 @@ class GradientCode:
     def _warn_if_useless(self, vector: CodedArray) -> None:
         amplification = self._amplification(vector)
         if amplification * _ROUNDING > _TOLERABLE:
-            warnings.warn(
+            warn(
                 f"the {self.name} code for {self.n_workers} workers multiplies rounding errors "
                 f"by {amplification:.1e} on this set of answers: use the grouped code with a "
                 "redundancy that divides the number of workers",
                 IllConditionedCodeWarning,
-                stacklevel=3,
             )
 
     # Complex codes act on pairs of coordinates, so that an answer has as many floats as a draw.
