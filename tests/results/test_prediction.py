@@ -12,7 +12,7 @@ from quorate.errors import BadInputError
 from quorate.models import linear, logistic, poisson
 from quorate.models.families import Linear, Logistic, NegativeBinomial, Poisson
 from quorate.models.formula import design
-from quorate.models.student import Student
+from quorate.models.robust import Student
 from quorate.results.local import spaced
 
 N_GROUPS, SIZE, TAU, SIGMA = 100, 5, 0.8, 0.6

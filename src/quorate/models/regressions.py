@@ -15,7 +15,7 @@ from quorate.models.groups.regressions.covariance import Covariance
 from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.particular_priors import spread_over
 from quorate.models.priors import parse
-from quorate.models.student import Student
+from quorate.models.robust import Student
 
 DEFAULT_PRIOR = "normal(0, 2.5)"
 DEFAULT_SCALE_PRIOR = "half_cauchy(2.5)"
