@@ -3,11 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEED ?= 0
 MINUTES ?= 30
+VERSIONS ?= 3.11 3.13
+OF_VERSIONS := tests/results tests/run/test_opened.py tests/models/test_programs.py \
+	tests/models/test_groups_numpyro.py tests/models/test_groups_pymc.py tests/merging/test_rules.py
 
-.PHONY: help demo paper test lint hooks bench soak docs clean
+.PHONY: help demo paper test test-versions lint hooks bench soak docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.flights ## Fit 327,346 flights on this machine
 	$(BIN)/python examples/flights.py
@@ -19,6 +22,19 @@ paper: .venv/.core ## Draw the paper's figures into results/paper
 # Tests start hundreds of workers: none of them should have to compile our modules anew.
 test: .venv/.installed ## Run all tests; SEED=7 for other randomness
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadgroup --seed $(SEED)
+
+# What touches ArviZ, PyMC and NumPyro, with the newest of them that each Python can have. pyenv
+# finds a Python that is not the current one, if it is told all of its versions.
+test-versions: ## Run the tests of ArviZ, PyMC and NumPyro on VERSIONS, with their newest releases
+	@set -e; export PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | paste -sd: -)"; \
+	for version in $(VERSIONS); do \
+		in=.venv/versions/$$version; \
+		[ -d $$in ] || python$$version -m venv $$in; \
+		$$in/bin/pip install --quiet --upgrade --editable '.[versions]'; \
+		echo "Python $$version: $$($$in/bin/pip list --format=freeze | \
+			grep -E '^(arviz|numpyro|pymc|jax|numpy|xarray)==' | paste -sd' ' -)"; \
+		$$in/bin/python -m pytest -n auto --dist loadgroup --seed $(SEED) $(OF_VERSIONS); \
+	done
 
 lint: .venv/.installed ## Run ruff, mypy and import-linter, as CI does
 	$(BIN)/ruff check
@@ -50,6 +66,10 @@ soak: .venv/.installed ## Attack one run after another; MINUTES=30
 docs: .venv/.installed-docs ## Build the site
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs site
 	@echo "site/index.html"
+
+.PHONY: notebooks
+notebooks: .venv/.installed ## Run the notebooks, and store their outputs
+	$(BIN)/python -m nbconvert --to notebook --execute --inplace docs/notebooks/*.ipynb
 
 clean: ## Remove .venv, results and the site
 	rm -rf .venv results site

@@ -51,7 +51,7 @@ class Commands(Directive):
 
     def _section(self, parent, name):
         context = click.Context(
-            main.commands[name], parent=parent, info_name=name, max_content_width=88
+            main.commands[name], parent=parent, info_name=name, max_content_width=80
         )
         text = main.commands[name].get_help(context)
         section = nodes.section(ids=[f"quorate-{name}"])

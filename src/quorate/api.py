@@ -19,8 +19,10 @@ from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
 from quorate.errors import ChangedModelWarning, named_shards, require
 from quorate.journal import Journal, JournalReader, Resumed, Started
+from quorate.models.axes import axes_of
 from quorate.models.checks import require_model
 from quorate.models.protocol import Model
+from quorate.models.scales import natural_scales
 from quorate.models.subposterior import Target
 from quorate.models.understood import understood
 from quorate.protocol.coding.agreement import check_determinism
@@ -283,7 +285,9 @@ def _configuration(
         "settings": settings.as_json(),
         "dim": model.dim,
         "names": list(model.names),
+        "scales": natural_scales(model),
         "start": np.asarray(model.initial()).tolist(),
+        "axes": axes_of(model).as_json(),
         "has_gradient": Target(model, {}, 1).has_gradient,
         "code": code_print(model),
         "model": checksum,

@@ -292,7 +292,9 @@ def test_summary_and_arviz_know_the_chains(undisturbed, seed):
     n_chains = posterior.sizes["chain"]
     assert n_chains * posterior.sizes["draw"] == DRAWS
     for name, draws in result.variables.items():
-        np.testing.assert_array_equal(posterior[name].to_numpy()[0, 1], draws[n_chains])
+        np.testing.assert_array_equal(posterior[name], draws[result.chain_rows])
+        first = posterior[name].to_numpy()[0, 1]  # the first chain of the ensemble comes first
+        np.testing.assert_array_equal(first, draws[result.n_chains])
     assert set(result.summary().columns) >= {"ess", "r_hat"}
 
 

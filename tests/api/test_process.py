@@ -181,8 +181,10 @@ def test_draws_in_the_form_of_arviz(rows, tmp_path):
     result = sample(rows, tmp_path, workers=2, draws=60)
     posterior = result.posterior["posterior"]
     assert posterior["theta"].dims == ("chain", "draw", "theta_dim_0")
-    assert posterior["theta"].shape == (1, 60, 2)
-    assert np.all(np.diff(result.posterior["sample_stats"]["release_time"]) >= 0)
+    assert posterior["theta"].shape == (4, 15, 2)
+    stats = result.posterior["sample_stats"]
+    in_order = np.argsort(stats["row"].to_numpy().ravel())
+    assert np.all(np.diff(stats["release_time"].to_numpy().ravel()[in_order]) >= 0)
     assert list(result.summary().index) == ["theta[0]", "theta[1]"]
     assert all(len(draws) >= 60 for draws in result.shard_draws)
     result.to_netcdf(tmp_path / "draws.nc")

@@ -33,6 +33,7 @@ def test_public_names():
         "check",
         "combine",
         "gaussian_mean_model",
+        "load",
         "paper_subposteriors",
         "plan",
         "resume",

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers import browser, journals
@@ -52,7 +53,10 @@ def test_what_is_shown_in_the_end(folder):
     assert [lane["draws"] for lane in state["lanes"]] == [
         int((blocks.of(k).n_draws * blocks.of(k).n_shards).sum()) for k in range(3)
     ]
-    assert [p["name"] for p in state["parameters"]] == history.names
+    assert [p["name"] for p in state["parameters"]] == ["one", "x", "sigma"]
+    sigma = np.exp(history.global_draws()[:, 2])
+    assert state["parameters"][2]["mean"] == pytest.approx(sigma.mean())
+    assert not any(p["unconstrained"] for p in state["parameters"])
     assert state["times"] == sorted(state["times"])
     assert state["times"][-1] == pytest.approx(blocks.releasing_time, abs=1e-3)
 

@@ -136,7 +136,7 @@ def test_draws_in_turn_are_those_of_chains(rng):
 
 
 def test_ess_of_draws_in_turn_is_that_of_their_chains(rng):
-    chains = autoregressive(rng, 0.5, (6, 50, 3))
+    chains = autoregressive(rng, 0.5, (6, 100, 3))
     draws = np.swapaxes(chains, 0, 1).reshape(-1, 3)
     np.testing.assert_array_equal(ess_of_chains(draws, 6), bulk_ess(chains))
     assert np.all(ess_of_chains(draws, 1) != bulk_ess(chains))

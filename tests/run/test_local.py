@@ -150,7 +150,12 @@ def test_a_merge_has_local_parameters_too(data, tmp_path):
     means = OneWay().local(points, data)[1].mean(axis=0)
     np.testing.assert_allclose(result.local.summary()["mean"], means, rtol=1e-8, atol=1e-10)
     np.testing.assert_array_equal(opened(tmp_path / "run").points, result.unconstrained)
-    assert result.local.draws(["N001"], 40).sizes["chain"] == 1
+    drawn = result.local.draws(["N001"], 40)
+    assert drawn.sizes["chain"] == result.posterior["posterior"].sizes["chain"] == 4
+    np.testing.assert_array_equal(
+        result.local.joint(["N001"], 40).numbers.reshape(4, -1),
+        result.posterior["sample_stats/row"].sel(draw=drawn["draw"]),
+    )
 
 
 def test_a_merge_with_many_groups_is_not_warned_of(tmp_path, rng):
@@ -176,11 +181,8 @@ def test_draws_are_joint_with_those_of_the_global_parameters(result, data):
     np.testing.assert_array_equal(one["r_plane"], same["r_plane"])
     assert one.sizes["chain"] * one.sizes["draw"] >= 64
     # what is left of a draw, given the global parameters, is standard normal
-    chains, steps = found.sizes["chain"], found.sizes["draw"]
-    points = result.unconstrained[: chains * steps]
-    _, means, variances = OneWay().local(points, data)
-    order = np.arange(chains * steps).reshape(steps, chains).T
-    at = sorted(groups)
+    _, means, variances = OneWay().local(result.unconstrained, data)
+    order, at = result.chain_rows, sorted(groups)
     left = (found["r_plane"].values[..., 0] - means[order][..., at]) / np.sqrt(
         variances[order][..., at]
     )

@@ -7,6 +7,7 @@ import click
 from quorate.cli.checking import check_command
 from quorate.cli.combining import combine_command
 from quorate.cli.console import warnings_in_words
+from quorate.cli.exporting import export_command
 from quorate.cli.local import local_command
 from quorate.cli.paper import reproduce_command, simulate_command
 from quorate.cli.planning import plan_command
@@ -52,6 +53,7 @@ for command in (
     watch_command,
     check_command,
     local_command,
+    export_command,
     salvage_command,
     combine_command,
     reproduce_command,

@@ -18,6 +18,7 @@ from rich.text import Text
 from quorate._extras import require_installed
 from quorate.api import resume, sample
 from quorate.cli.console import err, out
+from quorate.cli.exporting import check_output, output_option, write_output
 from quorate.cli.flags import WithFlags, as_typed
 from quorate.cli.formulas import formula_options, regression_of_files
 from quorate.cli.options import options_of, options_of_registry, taken, taken_of_registry
@@ -80,6 +81,7 @@ _RUN = click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False
 _WATCH = click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines.")
 _CHECK = options_of(Settings, ["check", "every"])
+_OUTPUT = output_option()
 
 
 @click.command("sample", cls=WithFlags)
@@ -94,6 +96,7 @@ _CHECK = options_of(Settings, ["check", "every"])
 @options_of_registry(ENGINES, flags=_FLAGS, metavars=_METAVARS)
 @options_of(Faults, metavars=_METAVARS)
 @options_of(Settings, ["run_dir"], metavars={"run_dir": "DIR"})
+@_OUTPUT
 @_CHECK
 @_WATCH
 @_JSON
@@ -107,11 +110,13 @@ def sample_command(
     thin: int | None,
     columns: str | None,
     run_dir: str | None,
+    output: Path | None,
     watch: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Draw from the posterior of a model on this machine, or on a Ray cluster."""
+    check_output(output)
     settings = _settings(options, thin)
     require_installed({**getattr(settings["engine"], "needs", {}), **(NEEDED if watch else {})})
     if formula is None:
@@ -125,7 +130,7 @@ def sample_command(
     command = as_typed(click.get_current_context(), what, _OF_THE_POSTERIOR)
     made_by = {**(cut.made_by or {}), COMMAND: command}
     settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by"]))
-    with _told() as tell, _folder(run_dir, files) as folder:
+    with _told(output) as tell, _folder(run_dir, files) as folder:
         with page_beside(folder, tell_address) if watch else nullcontext():
             progress = _progress(as_json)
             result = sample(model, files, run_dir=folder, progress=progress, **settings, **options)
@@ -177,21 +182,25 @@ def _names(made_of: type[Any]) -> list[str]:
 @options_of(Settings, _OF_ANY_SITTING, metavars=_METAVARS, show_defaults=False)
 @options_of(Until, flags=_FLAGS, metavars=_METAVARS)
 @options_of_registry(ENGINES, flags=_FLAGS, metavars=_METAVARS, show_defaults=False)
+@_OUTPUT
 @_CHECK
 @_WATCH
 @_JSON
-def resume_command(run_dir: Path, as_json: bool, watch: bool, **options: Any) -> None:
+def resume_command(
+    run_dir: Path, output: Path | None, as_json: bool, watch: bool, **options: Any
+) -> None:
     """Resume a run that was interrupted, killed or ran out of time.
 
     Options that are not given stay as they were. This executes the model that is stored with the
     run: resume only runs that you trust.
     """
+    check_output(output)
     if watch:
         with History(run_dir):
             pass  # raises now what makes it unreadable
     engine = taken(options, ["engine"]).get("engine")
     changes = _of_sitting(options, engine) | taken(options, list(options))
-    with _told() as tell:
+    with _told(output) as tell:
         with page_beside(run_dir, tell_address) if watch else nullcontext():
             result = resume(run_dir, progress=_progress(as_json), **changes)
         tell(result)
@@ -202,13 +211,18 @@ def _progress(as_json: bool) -> bool | Listener:
 
 
 @contextmanager
-def _told() -> Iterator[Callable[[Result], None]]:
-    """Show the result of a run, or the error that ended it, and choose the exit code."""
+def _told(output: Path | None) -> Iterator[Callable[[Result], None]]:
+    """Show and write the result of a run, or the error that ended it, and choose the exit code."""
+
+    def tell(result: Result) -> None:
+        write_output(result, output)
+        _tell(result)
+
     try:
-        yield _tell
+        yield tell
     except LostShardError as error:
         err.print(f"Error: {error}", soft_wrap=True)
-        _tell(error.result)
+        tell(error.result)
     except (JournalError, SaveError) as error:
         if error.result is None:
             raise

@@ -134,10 +134,10 @@ function showPosterior(state) {
   const parameters = state.parameters;
   const more = state.n_parameters - parameters.length;
   element("posterior").hidden = !parameters.length;
-  const merged = state.method === "exact" ? "" : ", on which draws are merged";
+  const odd = parameters.some((parameter) => parameter.unconstrained);
   element("posterior-told").textContent = parameters.length
-    ? `On the unconstrained scale${merged}. The band is the mean ± 2 Monte Carlo standard ` +
-      "errors (MCSE), which narrows as draws arrive." +
+    ? "The band is the mean ± 2 Monte Carlo standard errors (MCSE), which narrows as draws arrive." +
+      (odd ? " Parameters in italics are on the unconstrained scale." : "") +
       (more ? ` ${count(more)} more parameters are not shown.` : "")
     : "There are too few draws yet.";
   each(element("parameters"), parameters, makeParameter, (row, parameter) => fillParameter(row, parameter, state));
@@ -161,10 +161,13 @@ function fillParameter(row, parameter, state) {
   const told = [parameter.name, fixed(mean, sd), short(mcse), short(sd), `${fixed(low, sd)} … ${fixed(high, sd)}`,
     ess === null ? "–" : count(Math.floor(ess))];
   told.forEach((text, i) => { row.children[i].textContent = text; });
+  row.children[0].style.fontStyle = parameter.unconstrained ? "italic" : "";
   drawMeans(row.querySelector("canvas"), parameter, state);
 }
 
 function showLanes(state) {
+  element("slow").hidden = !state.slow;
+  element("slow").textContent = state.slow;
   const unit = state.method === "exact" ? "points" : "draws";
   element("unit").textContent = unit;
   each(element("lanes"), state.lanes, () => made("li", made("span"), made("canvas")), (row, lane, worker) => {

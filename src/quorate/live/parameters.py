@@ -1,4 +1,4 @@
-"""The posterior so far: a summary of each unconstrained coordinate, and how its mean settled."""
+"""The posterior so far: a summary of each parameter, and how its mean settled."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.merging.ess import fewest_draws
+from quorate.models.scales import Scale, kept_scales
 from quorate.results.summary import settling, summary_row
 from quorate.run.blocks import Blocks
 from quorate.run.history import History
@@ -17,6 +18,7 @@ _MOMENTS = 40  # at which the page shows a mean
 def parameters(history: History, blocks: Blocks) -> dict[str, Any]:
     """Summaries of the first parameters, and the smallest ESS of all.
 
+    A coordinate that has a variable of its own is shown as that. Others are `unconstrained`.
     `means[i]` is the mean at `times[i]`, when the share `shares[i]` of the draws was complete.
     """
     draws = history.global_draws()
@@ -27,19 +29,28 @@ def parameters(history: History, blocks: Blocks) -> dict[str, Any]:
     ess = view.ess()
     shares = np.linspace(1 / _MOMENTS, 1, _MOMENTS)
     gaps = settling(draws, view.weights(), view.shard_draws(), shares)
-    shown = zip(history.names[:_MOST_SHOWN], draws.T, ess, gaps.T, strict=False)
+    scales = kept_scales(history.configuration.get("scales"), history.dim)
+    shown = zip(history.names[:_MOST_SHOWN], scales, draws.T, ess, gaps.T, strict=False)
     return found | {
         "ess": _number(np.min(ess)),
         "shares": shares.tolist(),
         "times": [round(time, 3) for time in _release_times(blocks, shares)],
-        "parameters": [
-            {
-                "name": name,
-                **{key: _number(value) for key, value in summary_row(values, of).items()},
-                "means": [_number(mean) for mean in values.mean() + gap],
-            }
-            for name, values, of, gap in shown
-        ],
+        "parameters": [_parameter(*one) for one in shown],
+    }
+
+
+def _parameter(
+    name: str, scale: Scale | None, draws: Array, ess: float, gaps: Array
+) -> dict[str, Any]:
+    """One parameter on its natural scale, if it has one."""
+    values = draws if scale is None else scale.natural(draws)
+    spread = np.var(draws)
+    slope = np.mean((draws - draws.mean()) * values) / spread if spread else 0.0
+    return {
+        "name": name if scale is None else scale.name,
+        "unconstrained": scale is None,
+        **{key: _number(value) for key, value in summary_row(values, ess).items()},
+        "means": [_number(mean) for mean in values.mean() + slope * gaps],
     }
 
 

@@ -9,9 +9,11 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
+from quorate.models.axes import Axes
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Value
 from quorate.models.formula import Design
+from quorate.models.formula_axes import axes_of_columns
 from quorate.models.many_points import Values
 from quorate.models.memo import PerShard
 from quorate.models.observed import Observed, extras_of
@@ -49,6 +51,11 @@ class GeneralisedLinearModel:
     @cached_property
     def names(self) -> tuple[str, ...]:
         return (*self.columns, *(f"log({name})" for name in self.family.scale_names))
+
+    @property
+    def axes(self) -> Axes:
+        """Levels of the factors of a formula."""
+        return Axes() if self.encoding is None else axes_of_columns(self.columns)
 
     def initial(self) -> Array:
         return np.zeros(self.dim)

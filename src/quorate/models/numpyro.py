@@ -11,9 +11,11 @@ from quorate._extras import jax_in_float64, require_installed
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, Namespace
+from quorate.models.axes import Axes
 from quorate.models.groups.programs.numpyro import from_local_numpyro
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.jaxed import Compiled, CompiledDensities
+from quorate.models.numpyro_axes import axes_of_trace
 from quorate.models.numpyro_program import Program, Site, discover, is_latent, log_prob
 from quorate.models.protocol import Shard
 from quorate.models.splitting import (
@@ -44,6 +46,13 @@ class NumpyroModel(CompiledDensities):
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(label for site in self.program.sites for label in site.labels)
+
+    @property
+    def axes(self) -> Axes:
+        """The plates of the program."""
+        xp = jax_in_float64().numpy
+        trace, _ = self.program.run(xp.asarray(self.initial()), self.program.example, xp)
+        return axes_of_trace(trace, self.variables)
 
     def initial(self) -> Array:
         return np.array(self.start)

@@ -9,10 +9,12 @@ import numpy as np
 from quorate._extras import load_all
 from quorate._types import Array
 from quorate.errors import BadInputError, require
+from quorate.models.axes import Axes
 from quorate.models.checks import call, settled, settled_gradient
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.pymc import from_local_pymc
 from quorate.models.protocol import Shard
+from quorate.models.pymc_axes import axes_of_pymc
 from quorate.models.pymc_graph import Graph, data_of, labels_of, refuse_rows_in_prior, value_of
 from quorate.models.splitting import (
     few_rows,
@@ -35,6 +37,11 @@ class PymcModel:
     @property
     def dim(self) -> int:
         return len(self.names)
+
+    @property
+    def axes(self) -> Axes:
+        """Dims and coords of the PyMC model."""
+        return axes_of_pymc(self.graph.model, self.graph.names, self.graph.split)
 
     def initial(self) -> Array:
         return np.array(self.start)

@@ -65,16 +65,23 @@ class Graph:
     @cached_property
     def natural(self) -> tuple[tuple[str, ...], Callable[..., Any]]:
         """Names of variables, and the function of x with their values on the natural scale."""
+        return self.names, self._compile(self._shown)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variables that do not depend on rows."""
+        return tuple(str(variable.name) for variable in self._shown)
+
+    @property
+    def _shown(self) -> list[Any]:
         kept = {rv.name for rv in self.model.free_RVs}
         kept |= {variable.name for variable in self.model.deterministics}
         inputs = set(self.row_variables)
-        variables = [
+        return [
             variable
             for variable in self.model.unobserved_value_vars
             if variable.name in kept and not inputs & ancestors(variable)
         ]
-        names = tuple(str(variable.name) for variable in variables)
-        return names, self._compile(variables)
 
     def many(self, name: str, points: Array, shard: Shard | None = None) -> list[Array]:
         """Outputs of the function `name` at `points` (n, d), for graphs in mode JAX."""
@@ -134,7 +141,7 @@ class Graph:
         if rows:
             replacements |= self._fresh
         replacements |= widened(outputs)
-        flat = pytensor.clone_replace(outputs, replacements, rebuild_strict=False)
+        flat = replaced(outputs, replacements)
         if gradient:
             flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
         inputs = [x, *self._fresh.values()] if rows else [x]
@@ -200,6 +207,13 @@ def resized(rv: Any, value: Any) -> Any:
     shapes = load("pymc.distributions.shape_utils", "pymc")
     n_axes = value.ndim - rv.owner.op.ndim_supp
     return shapes.change_dist_size(rv, [value.shape[axis] for axis in range(n_axes)])
+
+
+def replaced(outputs: list[Any], new: Mapping[Any, Any]) -> list[Any]:
+    """Outputs of a graph in which some variables are replaced by others, of whatever shape."""
+    replace = load("pytensor.graph.replace", "pymc")  # where PyTensor 2 and 3 both have it
+    flat: list[Any] = replace.clone_replace(outputs, new, rebuild_strict=False)
+    return flat
 
 
 def widened(outputs: list[Any]) -> dict[Any, Any]:

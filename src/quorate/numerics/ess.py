@@ -10,12 +10,14 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtri
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
 
 _AT_ONCE = 2**18  # numbers whose statistics are computed together
 _FIRST_LAGS = (8, 64)  # in which the correlation of many draws usually ends
 _GROUPS = 8  # of chains, for nested R-hat
 SHORTEST = 4  # draws of a chain from which R-hat and ESS can be computed
+_LONG = 100  # draws of a chain from which its autocorrelation can be estimated by itself
+_LONG_CHAINS = (4, 5, 3, 2)  # that short chains are joined into: the first that divides them
 
 
 def bulk_ess(draws: Array) -> Array:
@@ -49,10 +51,27 @@ def in_chains(draws: Array, n_chains: int) -> Array:
     return np.swapaxes(rows, 0, 1)
 
 
+def joined_chains(n_draws: int, n_chains: int) -> IntArray:
+    """Numbers of draws that come from chains in turn, by chain: (chains, n).
+
+    Short chains are joined end to end into a few long ones. The ESS of many short chains is
+    estimated badly: their autocovariances are biased, because each is about the mean of a few
+    draws. R-hat then compares these means. A last row that not all chains have reached is left out.
+    """
+    n_steps = n_draws // n_chains
+    rows = np.arange(n_steps * n_chains).reshape(n_steps, n_chains).T
+    if n_steps >= _LONG or n_chains <= max(_LONG_CHAINS):
+        return rows
+    n_long = next((n for n in _LONG_CHAINS if n_chains % n == 0), _LONG_CHAINS[0])
+    n_each = n_chains // n_long
+    return rows[: n_long * n_each].reshape(n_long, n_each * n_steps)
+
+
 def ess_of_chains(draws: Array, n_chains: int) -> Array:
     """Bulk ESS of draws (n, ...) that come from chains in turn; NaN if chains are too short."""
-    chains = in_chains(draws, n_chains)
-    return bulk_ess(chains) if chains.shape[1] >= SHORTEST else np.full(draws.shape[1:], np.nan)
+    if len(draws) // n_chains < SHORTEST:
+        return np.full(draws.shape[1:], np.nan)
+    return bulk_ess(draws[joined_chains(len(draws), n_chains)])
 
 
 def nested_rhat(draws: Array, errors: float = 0.0) -> Array:

@@ -6,49 +6,110 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorate._extras import load
-from quorate._types import Array
-from quorate.numerics.ess import in_chains
+from quorate._types import Array, IntArray
+from quorate.models.axes import Axes
 from quorate.protocol.timeline import Timeline
 
 if TYPE_CHECKING:
     import xarray as xr
 
 Labelled = tuple[tuple[str, ...], Any]  # names of axes, and an array
+CHAINS = ("chain", "draw")
 
 
-def labelled(variables: Mapping[str, Array], axes: tuple[str, ...]) -> dict[str, Labelled]:
-    """Variables whose first axes are `axes`, under names that files can hold."""
+def labelled(
+    variables: Mapping[str, Array], first: tuple[str, ...], axes: Axes
+) -> tuple[dict[str, Labelled], dict[str, Any]]:
+    """Variables whose first axes are `first`, under names that files can hold, and coords.
+
+    The other axes have the names and labels of `axes`, where these fit the variables.
+    """
+    gathered = _gathered(variables, axes, len(first))
+    taken = {*map(_safe, gathered), *first}
     named: dict[str, Labelled] = {}
-    for given, values in variables.items():
-        name = given.replace("/", ".")  # a slash would make it a group
-        name = f"{name}_" if name in axes else name
-        more = (f"{name}_dim_{i}" for i in range(values.ndim - len(axes)))
-        named[name] = ((*axes, *more), values)
-    return named
+    coords: dict[str, Any] = {}
+    for given, values in gathered.items():
+        name, shape = _safe(given), values.shape[len(first) :]
+        name = f"{name}_" if name in first else name
+        dims = tuple(map(_safe, axes.dims.get(given, ())))
+        labels = {
+            _safe(dim): axes.coords[dim] for dim in axes.dims.get(given, ()) if dim in axes.coords
+        }
+        if not _fits(dims, labels, shape) or taken & set(dims):
+            dims, labels = tuple(f"{name}_dim_{i}" for i in range(len(shape))), {}
+        named[name] = ((*first, *dims), values)
+        coords |= labels
+    return named, coords
+
+
+def _safe(name: str) -> str:
+    return name.replace("/", ".")  # a slash would make it a group
+
+
+def _fits(dims: tuple[str, ...], labels: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
+    """Whether names of axes, and the labels of some, are those of an array of this shape."""
+    sizes = zip(dims, shape, strict=False)
+    return (
+        len(dims) == len(shape)
+        and len(set(dims)) == len(dims)
+        and all(len(labels.get(dim, range(size))) == size for dim, size in sizes)
+    )
+
+
+def _gathered(variables: Mapping[str, Array], axes: Axes, n_first: int) -> dict[str, Array]:
+    """The variables; scalars that make up one variable are replaced by it, where the first was."""
+    whole = {
+        parts[0]: name
+        for name, parts in axes.gathered.items()
+        if name not in variables and all(part in variables for part in parts)
+    }
+    inside = {part for name in whole.values() for part in axes.gathered[name]}
+    found: dict[str, Array] = {}
+    for name, values in variables.items():
+        if name in whole:
+            made = whole[name]
+            stacked = np.stack([variables[part] for part in axes.gathered[made]], axis=-1)
+            shape = axes.shape_of(made) or stacked.shape[n_first:]
+            found[made] = stacked.reshape(*stacked.shape[:n_first], *shape)
+        elif name not in inside:
+            found[name] = values
+    return found
 
 
 def posterior_group(
-    variables: Mapping[str, Array], n_chains: int, about: Mapping[str, str | int]
+    variables: Mapping[str, Array], rows: IntArray, about: Mapping[str, str | int], axes: Axes
 ) -> "xr.Dataset":
-    """Global draws, which come from the chains in turn."""
+    """Global draws; `rows[c, i]` is the draw that is the i-th of chain c."""
     import xarray as xr
 
-    chains = {name: in_chains(values, n_chains) for name, values in variables.items()}
-    n_draws = next(iter(chains.values())).shape[1]
-    coords = {"chain": np.arange(n_chains), "draw": np.arange(n_draws)}
-    return xr.Dataset(labelled(chains, ("chain", "draw")), coords, about)
+    chains = {name: values[rows] for name, values in variables.items()}
+    named, coords = labelled(chains, CHAINS, axes)
+    return xr.Dataset(named, chain_coords(rows) | coords, about)
 
 
-def stats_group(release_times: Sequence[float], n_chains: int) -> "xr.Dataset":
-    """When each global draw was complete."""
+def chain_coords(rows: IntArray) -> dict[str, Any]:
+    """Numbers of chains and draws."""
+    return {name: np.arange(size) for name, size in zip(CHAINS, rows.shape, strict=True)}
+
+
+def stats_group(release_times: Sequence[float], rows: IntArray) -> "xr.Dataset":
+    """When each global draw was complete, and its place in the order of the run."""
     import xarray as xr
 
-    times = in_chains(np.array(release_times, dtype=np.float64), n_chains)
-    coords = {"chain": np.arange(n_chains), "draw": np.arange(times.shape[1])}
-    return xr.Dataset({"release_time": (("chain", "draw"), times)}, coords)
+    times = np.array(release_times, dtype=np.float64)[rows]
+    stats = {"release_time": (CHAINS, times), "row": (CHAINS, rows)}
+    return xr.Dataset(stats, chain_coords(rows))
 
 
-def shards_group(shards: Sequence[Mapping[str, Array]]) -> "xr.Dataset":
+def constants_group(axes: Axes) -> "xr.Dataset":
+    """What the model was given besides its rows."""
+    import xarray as xr
+
+    named, coords = labelled(axes.constants, (), axes)
+    return xr.Dataset(named, coords)
+
+
+def shards_group(shards: Sequence[Mapping[str, Array]], axes: Axes) -> "xr.Dataset":
     """Draws of the shards, padded with NaN where a shard has fewer than another."""
     import xarray as xr
 
@@ -57,8 +118,9 @@ def shards_group(shards: Sequence[Mapping[str, Array]]) -> "xr.Dataset":
         name: np.stack([_padded(variables[name], longest) for variables in shards])
         for name in shards[0]
     }
-    coords = {"shard": np.arange(len(shards)), "shard_draw": np.arange(longest)}
-    return xr.Dataset(labelled(stacked, ("shard", "shard_draw")), coords)
+    numbers = {"shard": np.arange(len(shards)), "shard_draw": np.arange(longest)}
+    named, coords = labelled(stacked, ("shard", "shard_draw"), axes)
+    return xr.Dataset(named, numbers | coords)
 
 
 def _padded(values: Array, n_rows: int) -> Array:

@@ -1,6 +1,6 @@
 """Local parameters of a result: `result.local`. Workers compute them when they are asked for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,9 +13,9 @@ from quorate._types import Array, IntArray, Progress
 from quorate.errors import BadInputError, require
 from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.protocol import Model
-from quorate.numerics.ess import in_chains
 from quorate.results import saved_local
 from quorate.results.level_summary import LevelSummary
+from quorate.results.local_tree import joint_tree
 from quorate.results.saved_local import LocalSummaries, digest_of
 
 if TYPE_CHECKING:
@@ -67,27 +67,35 @@ class LocalParameters:
 
     Parameters
     ----------
+    model
+        The model of the run.
     levels
-        The levels of groups.
+        Its levels of groups.
     points
         Draws of the global parameters, unconstrained, (n_draws, dim).
-    n_chains
-        Chains that they come from, in turn.
+    rows
+        Tells the chains of `Result.posterior`: numbers of these draws, (n_chains, n).
     folder
         Folder of the run.
     work
         What asks the workers.
     """
 
+    model: Model
     levels: tuple[Level, ...]
     points: Array
-    n_chains: int
+    rows: Callable[[], IntArray]
     folder: Path
     work: LocalWork
 
     @classmethod
     def of(
-        cls, model: Model, points: Array, n_chains: int, folder: Path, work: LocalWork | None
+        cls,
+        model: Model,
+        points: Array,
+        rows: Callable[[], IntArray],
+        folder: Path,
+        work: LocalWork | None,
     ) -> "LocalParameters":
         """The local parameters of a model, if it has any, and a run whose workers can be asked."""
         levels = levels_of(model)
@@ -98,7 +106,7 @@ class LocalParameters:
         )
         if work is None:
             raise BadInputError("This result is of no run, so there are no workers to ask.")
-        return cls(levels, points, n_chains, folder, work)
+        return cls(model, levels, points, rows, folder, work)
 
     def summary(
         self,
@@ -175,14 +183,31 @@ class LocalParameters:
 
         asked = {"engine": engine, "workers": workers, "progress": progress}
         found = self.joint(groups, n, **asked)
-        steps = found.numbers[:: self.n_chains] // self.n_chains
-        coords: dict[str, Any] = {"chain": np.arange(self.n_chains), "draw": steps}
+        steps = self.steps(n)
+        n_chains = len(found.numbers) // len(steps)
+        coords: dict[str, Any] = {"chain": np.arange(n_chains), "draw": steps}
         variables = {}
         for level, axes, (labels, draws) in zip(self.levels, _AXES, found.levels, strict=False):
             name = f"r_{level.name}".replace("/", ".")  # a slash would make it a group
-            variables[name] = (("chain", "draw", *axes), in_chains(draws, self.n_chains))
+            variables[name] = (("chain", "draw", *axes), _in_chains(draws, n_chains))
             coords |= dict(zip(axes, (labels, list(level.names)), strict=True))
         return xr.Dataset(variables, coords, {"inference_library": "quorate"})
+
+    def posterior(
+        self,
+        n: int | None = None,
+        *,
+        engine: Any = None,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> "xr.DataTree":
+        """Draws of the variables of a PyMC or NumPyro program, those of all groups included.
+
+        They have the names, dims and coords of the program, as if it had been sampled whole:
+        `pm.sample_posterior_predictive` and NumPyro's `Predictive` take them. A group without rows
+        has NaN. Parameters are those of `draws`.
+        """
+        return joint_tree(self, n, {"engine": engine, "workers": workers, "progress": progress})
 
     def labels(self) -> NDArray[Any]:
         """Labels of the groups of the outer level."""
@@ -192,7 +217,7 @@ class LocalParameters:
         """Draws of the parameters of some groups as arrays; parameters are those of `draws`."""
         labels = self.work.labels()
         codes = _codes(labels[0], groups, self.levels[0].name)
-        numbers = self._rounds(n)
+        numbers = self.rows()[:, self.steps(n)].ravel()
         found = self.work.draws(self.points[numbers], numbers, codes, **asked)
         return LocalDraws(
             numbers,
@@ -230,12 +255,15 @@ class LocalParameters:
         )
         return 0 if level is None else names.index(level)
 
-    def _rounds(self, n: int | None) -> IntArray:
-        """Numbers of about `n` draws, evenly spaced, as many of every chain."""
-        n_steps = len(self.points) // self.n_chains
-        require(n_steps > 0, "The run has no draws yet. Resume it.")
-        steps = spaced(n_steps, n_steps if n is None else -(-n // self.n_chains))
-        return np.asarray(np.add.outer(steps * self.n_chains, np.arange(self.n_chains)).ravel())
+    def steps(self, n: int | None) -> IntArray:
+        """Places in chains, evenly spaced: about `n` draws of all chains together."""
+        n_chains, n_steps = self.rows().shape
+        return spaced(n_steps, max(n_steps, 1) if n is None else -(-n // n_chains))
+
+
+def _in_chains(draws: Array, n_chains: int) -> Array:
+    """Draws of one chain after the other, by chain: (n, ...) to (n_chains, n / n_chains, ...)."""
+    return draws.reshape(n_chains, -1, *draws.shape[1:])
 
 
 def spaced(n_all: int, n: int) -> IntArray:

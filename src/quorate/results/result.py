@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quorate._extras import load
-from quorate._types import Array
+from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, named_shards, require
 from quorate.merging.ess import ess_and_rhat, fewest_draws
 from quorate.models.groups.levels import levels_of
@@ -22,17 +23,13 @@ from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Evidence
 from quorate.protocol.timeline import Timeline
 from quorate.results import notebook, saved
-from quorate.results.arviz import (
-    inference_data,
-    posterior_group,
-    run_group,
-    shards_group,
-    stats_group,
-)
+from quorate.results.arviz import inference_data
+from quorate.results.export import export
 from quorate.results.local import LocalParameters, LocalWork
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.prediction import N_DRAWS, Prediction, predicted
 from quorate.results.summary import gone_in_words, slow_in_words, summary_row
+from quorate.results.tree import chain_rows, tree_of
 from quorate.trust.verdict import GOOD, Verdict
 
 if TYPE_CHECKING:
@@ -130,7 +127,9 @@ class Result:
     def local(self) -> LocalParameters:
         """The parameters of the groups of a hierarchical model: summaries and draws."""
         work, folder = self.local_work, Path(self.run_dir)
-        return LocalParameters.of(self.model, self.unconstrained, self.n_chains, folder, work)
+        return LocalParameters.of(
+            self.model, self.unconstrained, lambda: self.chain_rows, folder, work
+        )
 
     def predict(self, rows: Any, n: int = N_DRAWS, **asked: Any) -> Prediction:
         """Predict rows by a regression: their expected responses, and responses.
@@ -156,41 +155,28 @@ class Result:
     def posterior(self) -> "xr.DataTree":
         """The draws in ArviZ's form, in groups.
 
-        `posterior`: global draws, in one chain if they are merged. `sample_stats`: when each of
-        them was complete, in seconds. `shard_posterior`: draws of the shards, padded with NaN where
+        `posterior`: global draws in chains (`chain_rows`), with the dims and coords of the model.
+        `sample_stats`: when each of them was complete, in seconds. `constant_data`: what a PyMC
+        model holds besides its rows. `shard_posterior`: draws of the shards, padded with NaN where
         a shard has fewer than another; not for coded and exact runs. `run`: when blocks arrived,
         from which worker, with how many draws or points, and how many draws there are of each
         shard.
         """
-        import xarray as xr
+        return tree_of(self)
 
-        groups = {
-            "posterior": posterior_group(self.variables, self.n_chains, self._attributes()),
-            "sample_stats": stats_group(self._release_times(), self.n_chains),
-            "run": run_group(self.timeline, [len(draws) for draws in self.shard_draws]),
-        }
-        if self.shard_draws:
-            groups["shard_posterior"] = shards_group(self.shard_variables)
-        return xr.DataTree.from_dict(groups)
+    @cached_property
+    def chain_rows(self) -> IntArray:
+        """Chains of `posterior`: `[c, i]` is the row of `unconstrained` that is draw i of chain c.
 
-    def _release_times(self) -> list[float]:
-        """When each draw was complete; re-paired draws beyond L(t) count with the last."""
-        times = self.timeline.release_times[: self.n_draws]
-        return times + times[-1:] * (self.n_draws - len(times))
+        In exact runs these are the chains of the ensemble; short ones are joined end to end.
+        Merged draws are cut into chains, in an order in which they are as autocorrelated as the
+        draws of the shards (`quorate.merging.order`).
+        """
+        return chain_rows(self.unconstrained, self.n_chains, self.weights, self.shard_draws)
 
     def to_inference_data(self) -> Any:
         """`posterior` for the ArviZ that is installed: InferenceData before 1.0, else itself."""
         return inference_data(self.posterior)
-
-    def _attributes(self) -> dict[str, str | int]:
-        return {
-            "inference_library": "quorate",
-            "method": self.method,
-            "scheme": self.scheme,
-            "workers": self.workers,
-            "redundancy": self.redundancy,
-            "stopped": self.stopped,
-        }
 
     def summary(self) -> "pd.DataFrame":
         """Mean, sd, 94 % interval, ESS, MCSE and split R-hat of every scalar."""
@@ -297,7 +283,8 @@ class Result:
         self, scalars: Sequence[tuple[str, Array]], most: int | None = None
     ) -> Densities:
         """Densities of scalars, and of the shards behind them, without a restored prior."""
-        included = [shard for shard in range(self.workers) if shard not in self.excluded]
+        has_model = not getattr(self.model, "is_stored", False)
+        included = [s for s in range(self.workers) if has_model and s not in self.excluded]
         shards = dict(zip(included, self.shard_draws, strict=False))
 
         def named(draws: Array) -> dict[str, Array]:
@@ -322,6 +309,19 @@ class Result:
         """Write `posterior` to a NetCDF file that ArviZ reads."""
         load("h5netcdf", "netcdf")
         self.posterior.to_netcdf(path)
+
+    def export(self, path: str | Path) -> None:
+        """Write the draws to a file that ends in .nc, .zarr, .parquet or .csv.
+
+        NetCDF and Zarr hold `posterior`. The others hold a table with a row for each draw.
+        """
+        export(self.posterior, Path(path))
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write a self-contained HTML report, by default to the run's folder. Returns its path."""
+        written = Path(self.run_dir) / "report.html" if path is None else Path(path)
+        import_module("quorate.report").write_report(Path(self.run_dir), written)
+        return written
 
     def __repr__(self) -> str:
         return f"<Result: {'; '.join(self._story())}>"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from quorate.protocol.patience import Limits
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.protocol.supervisor import Supervisor
 from quorate.results.local import LocalParameters
+from quorate.results.tree import chain_rows
 from quorate.run import kept_model
 from quorate.run.configuration import SHARDS, configuration_of, same_shards
 from quorate.run.history import History
@@ -170,9 +171,11 @@ def opened(folder: Path) -> LocalParameters:
     with History(folder) as history:
         history.read()
         model, _ = kept_model.opened(folder, history.configuration, None)
-        draws, n_chains = history.global_draws(), history.scheme.received.n_chains
+        draws, view = history.global_draws(), history.view
+        of_shards = view.weights(), view.shard_draws()
+        rows = partial(chain_rows, draws, history.scheme.received.n_chains, *of_shards)
         run = LocalRun(folder, model, history.excluded)
-        return LocalParameters.of(model, draws, n_chains, folder, run)
+        return LocalParameters.of(model, draws, rows, folder, run)
 
 
 def _labels(shards: ShardSet, name: str) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, indexed
+from quorate.models.axes import Axes
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import Example, examined
@@ -24,6 +25,7 @@ from quorate.models.groups.programs.plates import (
     started,
     sums_along,
 )
+from quorate.models.numpyro_axes import axes_of_trace
 from quorate.models.numpyro_program import (
     Site,
     examine,
@@ -108,13 +110,28 @@ class NumpyroPlate:
     def of_group(self, trace: Mapping[str, Any], name: str) -> AnyArray:
         """The value of a site with its axis of groups first."""
         xp = jax_in_float64().numpy
-        return xp.moveaxis(trace[name]["value"], self.group_axes.get(name, 0), 0)
+        return xp.moveaxis(trace[name]["value"], self.group_axis(name), 0)
+
+    def axes(self, n_groups: int) -> Axes:
+        trace = self._example_trace()
+        plates = {
+            frame.name: n_groups
+            for site in self.local_sites
+            for frame in trace[site.name]["cond_indep_stack"]
+            if len(trace[site.name]["fn"].batch_shape) + frame.dim == self.group_axis(site.name)
+        }
+        return axes_of_trace(trace, (*self.variables, *self.shown), plates)
+
+    def group_axis(self, name: str) -> int:
+        return self.group_axes.get(name, 0)
+
+    def _example_trace(self) -> dict[str, Any]:
+        size = sum(prod(site.shape) for site in self.sites)
+        return self._run_example(jax_in_float64().numpy.zeros(size))[0]
 
     def shown_names(self) -> tuple[str, ...]:
         """One name for each number that is reported of a group."""
-        trace, _ = self._run_example(
-            jax_in_float64().numpy.zeros(sum(prod(site.shape) for site in self.sites))
-        )
+        trace = self._example_trace()
         shapes = {name: np.shape(self.of_group(trace, name))[1:] for name in self.shown}
         return tuple(label for name, shape in shapes.items() for label in indexed(name, shape))
 

@@ -15,6 +15,7 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.models.arrays import AnyArray
+from quorate.models.axes import Axes
 from quorate.models.checks import call
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import Backend
@@ -44,6 +45,16 @@ class Plate(Protocol):
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         """Global variables on their natural scale."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Names of the variables that are reported of groups."""
+
+    def axes(self, n_groups: int) -> Axes:
+        """Dims and coords of global variables, and of what is reported of groups."""
+
+    def group_axis(self, name: str) -> int:
+        """The axis of groups of a variable that is reported of groups."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +151,40 @@ class PlateModel(JaxProgramModel):
     def rows(self, data: Mapping[str, Any]) -> Shard:
         """The data of shards: the arrays that are cut, rows first."""
         return self.program.split.rows(data)
+
+    @property
+    def axes(self) -> Axes:
+        """Dims and coords, or plates, of the program."""
+        return self.program.plate.axes(self.program.n_groups)
+
+    def local_variables(self, values: Array, groups: IntArray) -> dict[str, Array]:
+        """Variables of the program from what is reported of some groups, (n, m, r).
+
+        They have the shapes that the program gives them, (n, *shape) each, with NaN in the place of
+        other groups.
+        """
+        everywhere = np.full((len(values), self.program.n_groups, values.shape[2]), np.nan)
+        everywhere[:, np.asarray(groups, dtype=np.int64)] = values
+        plate, labels = self.program.plate, self.program.level.names
+        found = {}
+        for name in plate.shown:
+            places = [i for i, label in enumerate(labels) if _is_of(label, name)]
+            of_group = everywhere[..., places].reshape(
+                *everywhere.shape[:2], *_shape([labels[i] for i in places])
+            )
+            found[name] = np.moveaxis(of_group, 1, 1 + plate.group_axis(name))
+        return found
+
+
+def _is_of(label: str, name: str) -> bool:
+    """Whether a label such as `b[0,1]` names an entry of a variable."""
+    return label == name or (label.startswith(f"{name}[") and label.endswith("]"))
+
+
+def _shape(labels: list[str]) -> tuple[int, ...]:
+    """The shape of a variable with these entries: the last of them tells it."""
+    _, bracket, index = labels[-1].rpartition("[")
+    return tuple(int(i) + 1 for i in index[:-1].split(",")) if bracket else ()
 
 
 def started(initial: Any, default: Array, names: tuple[str, ...]) -> tuple[float, ...]:

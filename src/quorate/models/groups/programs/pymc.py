@@ -11,6 +11,7 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, indexed
+from quorate.models.axes import Axes
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import examined
@@ -24,6 +25,7 @@ from quorate.models.groups.programs.plates import (
 )
 from quorate.models.groups.programs.pymc_graph import LocalGraph
 from quorate.models.protocol import Shard
+from quorate.models.pymc_axes import axes_of_pymc
 from quorate.models.pymc_graph import (
     ancestors,
     data_of,
@@ -79,6 +81,14 @@ class PymcPlate:
         jax = jax_in_float64()
         values = jax.vmap(self.graph.natural)(jax.numpy.asarray(draws))
         return {name: np.asarray(value) for name, value in values.items()}
+
+    def axes(self, n_groups: int) -> Axes:
+        graph = self.graph
+        return axes_of_pymc(graph.model, (*graph.global_names, *self.shown), graph.split)
+
+    def group_axis(self, name: str) -> int:
+        dims = self.graph.model.named_vars_to_dims.get(name, ())
+        return dims.index(self.graph.dimension) if self.graph.dimension in dims else 0
 
 
 @dataclass(frozen=True)

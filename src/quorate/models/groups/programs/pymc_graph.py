@@ -9,7 +9,14 @@ from typing import Any
 from quorate._extras import jax_in_float64, load
 from quorate.models.arrays import AnyArray
 from quorate.models.groups.programs.plates import Constants
-from quorate.models.pymc_graph import ancestors, data_of, observed_terms, open_input, widened
+from quorate.models.pymc_graph import (
+    ancestors,
+    data_of,
+    observed_terms,
+    open_input,
+    replaced,
+    widened,
+)
 from quorate.models.splitting import Split
 
 
@@ -56,7 +63,7 @@ class LocalGraph:
     def natural(self, x: AnyArray) -> dict[str, AnyArray]:
         """Variables that depend on neither local variables nor rows."""
         values = _call(self._compiled["natural"], [x])
-        return dict(zip(self._global, values, strict=True))
+        return dict(zip(self.global_names, values, strict=True))
 
     def terms(
         self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
@@ -109,7 +116,7 @@ class LocalGraph:
         return tuple(own)
 
     @cached_property
-    def _global(self) -> tuple[str, ...]:
+    def global_names(self) -> tuple[str, ...]:
         """Names of variables that depend on neither local variables nor rows."""
         local_or_cut = set(self.local) | self._cut
         free = [*self.globals, *self.model.deterministics]
@@ -133,7 +140,7 @@ class LocalGraph:
         terms += [named[name] for name, role in self.roles.items() if role != "prior"]
         told, natural = (
             model.replace_rvs_by_values([model[name] for name in names])
-            for names in (self._of_groups, self._global)
+            for names in (self._of_groups, self.global_names)
         )
         inputs, all_placed = [x, *fresh.values()], {**placed, **fresh}
         with jax_in_float64().ensure_compile_time_eval():  # constants are not part of a trace
@@ -163,15 +170,13 @@ class LocalGraph:
         return {v: open_input(v, name) for name, v in (*values.items(), *held.items())}
 
     def __getstate__(self) -> dict[str, Any]:
-        made = {"_compiled", "_fresh", "_of_groups", "_global"}
+        made = {"_compiled", "_fresh", "_of_groups", "global_names"}
         return {name: value for name, value in vars(self).items() if name not in made}
 
 
-def _compile(inputs: list[Any], outputs: list[Any], replaced: Mapping[Any, Any]) -> Any:
+def _compile(inputs: list[Any], outputs: list[Any], placed: Mapping[Any, Any]) -> Any:
     """A PyTensor function in mode JAX."""
-    pytensor = load("pytensor", "pymc")
-    new = {**replaced, **widened(outputs)}
-    flat = pytensor.clone_replace(outputs, new, rebuild_strict=False)
+    flat = replaced(outputs, {**placed, **widened(outputs)})
     return load("pymc", "pymc").compile(
         inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode="JAX"
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import require
+from quorate.models.axes import Axes
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.families import Family, Linear
 from quorate.models.formula import Design
@@ -97,6 +98,11 @@ class GroupedRegression:
     @cached_property
     def levels(self) -> tuple[Level, ...]:
         return tuple(one.level for one in self.covariances)
+
+    @property
+    def axes(self) -> Axes:
+        """Levels of the factors of a formula."""
+        return self.fixed.axes
 
     @property
     def group_columns(self) -> str:

@@ -1,0 +1,149 @@
+"""Chains of the tree: ArviZ tells of them what `Result.summary` tells."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+import quorate
+from quorate.merging.consensus import consensus_weights
+from quorate.merging.ess import merged_ess
+from quorate.merging.order import order_of_chains
+from quorate.merging.pairing import every_draw
+from quorate.models import linear
+from quorate.numerics.ess import bulk_ess, in_chains, joined_chains, split_rhat
+from quorate.numerics.streams import Streams
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # its import announces the next version
+    az = pytest.importorskip("arviz", exc_type=ImportError)
+
+N_CHAINS = 4
+
+
+def slow_shards(rng, correlation, counts, dim):
+    """Autoregressions with variance 1, whose draws resemble those before them."""
+    noise = [rng.standard_normal((200 + n, dim)) * np.sqrt(1 - correlation**2) for n in counts]
+    return [lfilter([1.0], [1.0, -correlation], e, axis=0)[200:] for e in noise]
+
+
+def merged(shards, n_draws, seed):
+    weights = consensus_weights(np.array([np.cov(x.T).reshape(x.shape[1], -1) for x in shards]))
+    which = every_draw(np.array([len(x) for x in shards]), Streams(seed))[:, :n_draws]
+    parts = [x[i] @ w.T for x, i, w in zip(shards, which, weights, strict=True)]
+    return weights, np.sum(parts, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("correlation", "counts", "dim"),
+    [
+        (0.9, (2000,) * 4, 1),
+        (0.8, (2000,) * 4, 5),
+        (0.5, (2000,) * 8, 12),
+        (0.8, (2500, 2000, 3100), 3),
+        (0.8, (2000,), 3),
+    ],
+)
+def test_merged_draws_of_slow_shards_are_laid_out_with_their_ess(correlation, counts, dim, seed):
+    """The mean over 6 runs of the log of the ratio of both ESS: its error is at most 0.1.
+
+    The limit is thus at four of its standard errors. The control is the order of before.
+    """
+    before, after = [], []
+    for i in range(6):
+        shards = slow_shards(np.random.default_rng([seed, i]), correlation, counts, dim)
+        weights, draws = merged(shards, 2000, seed + i)
+        wanted = merged_ess(weights, shards)
+        order = order_of_chains(draws, weights, shards, N_CHAINS)
+        np.testing.assert_array_equal(np.sort(order), np.arange(2000))
+        laid_out = draws[order].reshape(N_CHAINS, -1, dim)
+        after.append(np.log(bulk_ess(laid_out) / wanted).mean())
+        before.append(np.log(bulk_ess(draws[None]) / wanted).mean())
+        assert np.all(split_rhat(laid_out) < 1.2)
+    assert abs(np.mean(after)) < 0.4
+    assert np.mean(before) > 0.8
+
+
+def test_draws_of_fast_shards_stay_as_they_are(rng, seed):
+    weights, draws = merged([rng.standard_normal((500, 3)) for _ in range(4)], 500, seed)
+    shards = [rng.standard_normal((500, 3)) for _ in range(4)]
+    order = order_of_chains(draws, weights, shards, N_CHAINS)
+    ess = bulk_ess(draws[order].reshape(N_CHAINS, -1, 3))
+    assert ess == pytest.approx(merged_ess(weights, shards), rel=0.4)
+
+
+def test_one_shard_gets_back_its_own_order(seed):
+    (shard,) = slow_shards(np.random.default_rng(seed), 0.9, (400,), 3)
+    weights, draws = merged([shard], 400, seed)
+    assert not np.allclose(draws, shard)
+    np.testing.assert_allclose(draws[order_of_chains(draws, weights, [shard], 4)], shard)
+
+
+def test_too_few_draws_stay_as_they_are(rng, seed):
+    weights, draws = merged([rng.standard_normal((12, 3)) for _ in range(2)], 12, seed)
+    shards = [rng.standard_normal((12, 3)) for _ in range(2)]
+    np.testing.assert_array_equal(order_of_chains(draws, weights, shards, 4), np.arange(12))
+
+
+# ---------------------------------------------------------------- chains of an ensemble
+
+
+@pytest.mark.parametrize(
+    ("n_draws", "n_chains", "shape"),
+    [
+        (1000, 125, (5, 200)),
+        (512, 64, (4, 128)),
+        (1003, 125, (5, 200)),
+        (7 * 8, 7, (4, 8)),
+        (400, 2, (2, 200)),
+        (4000, 20, (20, 200)),
+        (24, 3, (3, 8)),
+    ],
+)
+def test_short_chains_are_joined_end_to_end(n_draws, n_chains, shape):
+    rows = joined_chains(n_draws, n_chains)
+    assert rows.shape == shape
+    own = in_chains(np.arange(n_draws // n_chains * n_chains), n_chains)
+    np.testing.assert_array_equal(rows.ravel(), own.ravel()[: rows.size])
+
+
+def test_the_ess_of_many_short_chains_is_not_overstated(seed):
+    """125 chains of 8 independent draws are worth about 1,000; each by itself seems worth more."""
+    ratios = []
+    for i in range(20):
+        draws = np.random.default_rng([seed, i]).standard_normal((1000, 4))
+        assert bulk_ess(in_chains(draws, 125)).mean() > 1250
+        ratios.append(bulk_ess(draws[joined_chains(1000, 125)]) / 1000)
+    # A ratio has a standard deviation of about 0.1: the mean of 80 is within 0.06 but for once in
+    # 10⁷ times.
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.06)
+
+
+# ---------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "exact"},
+        {"method": "merge", "sampler": "random_walk"},
+        {"method": "merge", "sampler": "random_walk", "scheme": "coded", "redundancy": 1},
+    ],
+)
+def test_arviz_and_the_summary_agree(options, seed):
+    """ESS and R-hat of both differ by their own noise. A random walk mixes slowly."""
+    rng = np.random.default_rng(seed)
+    columns = np.column_stack([np.ones(300), rng.standard_normal((300, 2))])
+    data = {"X": columns, "y": columns @ [1.0, -1.0, 0.5] + rng.standard_normal(300)}
+    result = quorate.sample(
+        linear(3), data, workers=3, draws=1200, seed=seed, progress=False, check=False, **options
+    )
+    ours = result.summary()
+    told = az.summary(result.to_inference_data(), kind="all", round_to="none")
+    np.testing.assert_allclose(told["mean"].to_numpy(float), ours["mean"], rtol=1e-9)
+    np.testing.assert_allclose(told["sd"].to_numpy(float), ours["sd"], rtol=0.01)
+    ratios = told["ess_bulk"].to_numpy(float) / ours["ess"].to_numpy(float)
+    assert np.exp(np.log(ratios).mean()) == pytest.approx(1.0, abs=0.5)
+    assert result.chain_rows.shape[0] >= N_CHAINS
+    assert np.abs(told["r_hat"].to_numpy(float) - ours["r_hat"].to_numpy(float)).max() < 0.1
