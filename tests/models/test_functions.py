@@ -95,7 +95,7 @@ def test_product_of_subposteriors_is_the_posterior(which, n_shards, request, rng
             mixed_log_prior(values)
             + sum(
                 support.log_jacobian(part)
-                for _, support, part in model.functions.parameters._parts(x)
+                for _, support, part in model.functions.parameters.parts(x)
             )
             + mixed_log_likelihood(values, {"y": rows})
         )

@@ -171,7 +171,7 @@ def test_what_is_refused(shard):
         build({"z": Real()}, groups=None)
     with pytest.raises(BadInputError, match="log_local must be a function"):
         build({"z": Real()}, log_local=None)
-    with pytest.raises(BadInputError, match="neither `scale` nor `vectorised`"):
+    with pytest.raises(BadInputError, match="none of `scale`, `vectorised`"):
         build({"z": Real()}, vectorised=True)
     assert build({"share": Simplex(3)}).levels[0].names == ("share[0]", "share[1]", "share[2]")
     with pytest.raises(BadInputError, match="one number for each group"):

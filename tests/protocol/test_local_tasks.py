@@ -6,13 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.one_way import Nested, OneWay, rows
+from quorate.engines.after import computed
 from quorate.engines.latency import Exponential, Pareto
-from quorate.engines.local import LocalUniforms, local_parameters
+from quorate.engines.local import LocalUniforms
 from quorate.engines.virtual_passes import VirtualPasses
 from quorate.numerics.streams import Streams
+from quorate.protocol.after import ShardSchedule, allocation_for
 from quorate.protocol.coordinator import WakingCoordinator
-from quorate.protocol.local import BLOCK, LocalQuestion, LocalSchedule, allocation_for
-from quorate.protocol.messages import LocalFound, Stop, WorkerJoined, WorkerLost
+from quorate.protocol.local import BLOCK, DrawsInOrder, LocalQuestion, MomentsInOrder
+from quorate.protocol.messages import ShardFound, Stop, WorkerJoined, WorkerLost
 
 N_SHARDS, N_POINTS = 4, 3 * BLOCK + 7
 
@@ -27,9 +29,9 @@ class Workers:
 
     def answers(self, task):
         (shard,) = task.shards
-        yield LocalFound(
+        yield ShardFound(
             task._replace(points=task.points[:0], numbers=task.numbers[:0]),
-            local_parameters(self.model, self.shards[shard], self.streams, task),
+            computed(self.model, self.shards[shard], self.streams, task),
         )
 
     def answer(self, task):
@@ -45,13 +47,22 @@ def question(model, points, groups=None, shards=range(N_SHARDS)):
     return LocalQuestion(points, np.arange(len(points)), widths, tuple(shards), groups)
 
 
+class Schedule(ShardSchedule):
+    """A schedule of local tasks, with what becomes of their answers."""
+
+    def __init__(self, allocation, question):
+        kind = MomentsInOrder if question.groups is None else DrawsInOrder
+        self.found = kind(question)
+        super().__init__(allocation, question, self.found)
+
+
 def every_group(workers):
     return {s: np.unique(rows["group"]) for s, rows in enumerate(workers.shards)}
 
 
 def in_any_order(schedule, workers, pick):
     """Run to the end; `pick(n)` says which of n workers answers next, or is lost for good."""
-    coordinator = WakingCoordinator(schedule, schedule.question.n_pieces)
+    coordinator = WakingCoordinator(schedule, schedule.n_pieces)
     n_workers = schedule.allocation.n_workers
     to_do = {}
     commands = [c for k in range(n_workers) for c in coordinator.handle(WorkerJoined(k))]
@@ -71,13 +82,13 @@ def test_moments_do_not_depend_on_who_answers_when(data, n_workers, redundancy, 
     model, points = OneWay(), points_of(rng)
     workers = Workers(model, rows(rng))
     allocation = allocation_for(n_workers, range(N_SHARDS), redundancy)
-    schedule = LocalSchedule(allocation, question(model, points))
+    schedule = Schedule(allocation, question(model, points))
     pick = st.integers(0, 1000)
     assert in_any_order(schedule, workers, lambda n: data.draw(pick) % n)
-    (found,) = schedule.moments()
-    plain = LocalSchedule(allocation_for(1, range(N_SHARDS), 1), question(model, points))
+    (found,) = schedule.found.moments()
+    plain = Schedule(allocation_for(1, range(N_SHARDS), 1), question(model, points))
     in_any_order(plain, workers, lambda n: 0)
-    (expected,) = plain.moments()
+    (expected,) = plain.found.moments()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -86,10 +97,10 @@ def test_moments_do_not_depend_on_who_answers_when(data, n_workers, redundancy, 
 def test_moments_are_those_of_all_rows_in_one_shard(kind, rng):
     model, points = kind(), points_of(rng)
     data = rows(rng)
-    schedule = LocalSchedule(allocation_for(3, range(N_SHARDS), 2), question(model, points))
+    schedule = Schedule(allocation_for(3, range(N_SHARDS), 2), question(model, points))
     assert in_any_order(schedule, Workers(model, data), lambda n: n - 1)
     direct = model.local_moments(points, data)
-    for level, found in zip(model.levels, schedule.moments(), strict=True):
+    for level, found in zip(model.levels, schedule.found.moments(), strict=True):
         expected = direct[level.name]
         np.testing.assert_array_equal(found.groups, expected.groups)
         np.testing.assert_allclose(found.centres, expected.centres)
@@ -101,15 +112,17 @@ def test_draws_of_a_group_do_not_depend_on_the_others(kind, rng):
     model, points = kind(), points_of(rng)
     workers = Workers(model, rows(rng))
     asked = question(model, points, every_group(workers))
-    every = LocalSchedule(allocation_for(3, asked.shards, 2), asked)
+    every = Schedule(allocation_for(3, asked.shards, 2), asked)
     some = {1: np.array([5, 13]), 2: np.array([2])}
-    few = LocalSchedule(allocation_for(3, (1, 2), 2), question(model, points, some, shards=(1, 2)))
+    few = Schedule(allocation_for(3, (1, 2), 2), question(model, points, some, shards=(1, 2)))
     for schedule in (every, few):
         assert in_any_order(schedule, workers, lambda n: 0)
-    for (all_codes, all_draws), (codes, draws) in zip(every.draws(), few.draws(), strict=True):
+    for (all_codes, all_draws), (codes, draws) in zip(
+        every.found.draws(), few.found.draws(), strict=True
+    ):
         assert len(codes) < len(all_codes)
         np.testing.assert_array_equal(draws, all_draws[:, np.searchsorted(all_codes, codes)])
-    np.testing.assert_array_equal(few.draws()[0][0], [2, 5, 13])
+    np.testing.assert_array_equal(few.found.draws()[0][0], [2, 5, 13])
 
 
 def test_draws_of_a_few_points_are_those_of_all(rng):
@@ -127,8 +140,8 @@ def test_draws_of_a_few_points_are_those_of_all(rng):
 def test_a_lost_worker_costs_nothing_and_two_cost_the_shard(rng):
     model, points = OneWay(), points_of(rng)
     workers, asked = Workers(model, rows(rng)), question(model, points)
-    schedule = LocalSchedule(allocation_for(4, range(N_SHARDS), 2), asked)
-    coordinator = WakingCoordinator(schedule, asked.n_pieces)
+    schedule = Schedule(allocation_for(4, range(N_SHARDS), 2), asked)
+    coordinator = WakingCoordinator(schedule, schedule.n_pieces)
     to_do = [c for k in range(4) for c in coordinator.handle(WorkerJoined(k), 0.0)]
     assert [task.shards for task in to_do] == [(0,), (1,), (2,), (3,)]
     more = coordinator.handle(WorkerLost(0), 0.0)
@@ -151,8 +164,8 @@ def test_every_shard_has_holders_and_every_worker_a_shard(n_workers, n_shards, c
 def test_what_is_late_is_asked_of_another_holder(rng):
     model, points = OneWay(), points_of(rng, BLOCK)
     workers, asked = Workers(model, rows(rng)), question(model, points)
-    schedule = LocalSchedule(allocation_for(4, range(N_SHARDS), 2), asked)
-    coordinator = WakingCoordinator(schedule, asked.n_pieces)
+    schedule = Schedule(allocation_for(4, range(N_SHARDS), 2), asked)
+    coordinator = WakingCoordinator(schedule, schedule.n_pieces)
     to_do = [c for k in range(4) for c in coordinator.handle(WorkerJoined(k), 0.0)]
     for task in to_do[1:]:
         assert not [c for c in coordinator.handle(workers.answer(task), 1.0) if "points" in dir(c)]
@@ -174,7 +187,7 @@ def test_what_is_late_is_asked_of_another_holder(rng):
 )
 def test_answers_that_cannot_be_are_refused(spoil, complaint, rng):
     model, points = OneWay(), points_of(rng)
-    schedule = LocalSchedule(allocation_for(4, range(N_SHARDS), 2), question(model, points))
+    schedule = Schedule(allocation_for(4, range(N_SHARDS), 2), question(model, points))
     answer = Workers(model, rows(rng)).answer(schedule.next_task(0, None))
     assert schedule.fault_in(answer) == ""
     assert complaint in schedule.fault_in(answer._replace(found=spoil(answer.found)))
@@ -186,11 +199,11 @@ def test_local_tasks_in_virtual_time(rng):
     workers, found, ends = Workers(model, rows(rng)), [], []
     for latency in (Exponential(1.0), Pareto(1.0, 1.5)):
         asked = question(model, points)
-        schedule = LocalSchedule(allocation_for(5, range(N_SHARDS), 2), asked)
-        coordinator = WakingCoordinator(schedule, asked.n_pieces)
+        schedule = Schedule(allocation_for(5, range(N_SHARDS), 2), asked)
+        coordinator = WakingCoordinator(schedule, schedule.n_pieces)
         timeline = VirtualPasses(coordinator, workers, latency, Streams(1)).run()
         assert timeline.finished
-        found.append(schedule.moments()[0].sums)
+        found.append(schedule.found.moments()[0].sums)
         ends.append(timeline.block_times[-1])
     np.testing.assert_array_equal(*found)
     assert ends[0] != ends[1]

@@ -219,5 +219,5 @@ def test_errors_say_what_is_missing(fitted, of_arrays, seed):
 
 def test_models_that_are_no_regressions_are_refused(rng):
     result = quorate.sample(MeanModel(), {"z": rng.normal(size=(40, 2))}, **FEW)
-    with pytest.raises(BadInputError, match="MeanModel cannot predict rows"):
+    with pytest.raises(BadInputError, match="MeanModel cannot draw responses"):
         result.predict({"z": np.zeros((1, 2))})

@@ -15,6 +15,7 @@ from quorate.data.tables import Table
 from quorate.errors import BadInputError, require
 
 Codes = NDArray[np.int32]
+OWNERS = "owners"  # stored with labels: the shard of every row
 LEVELS = ("group", "inner")  # arrays of a shard that hold the codes of groups, outer level first
 _LONGEST_LABEL = 200  # characters; labels have one width
 _SECOND = 32  # bits of the code of the second column, in the key of a pair

@@ -2,7 +2,8 @@
 
 A folder of shards holds `manifest.json` and, for shard 3, `shard-00003/array-000.npy` and so on,
 one file for each array in the manifest's order. Where groups stay whole, `labels-group.npy` says
-what the codes in the array `group` stand for. Processes that open the same shard share its pages.
+what the codes in the array `group` stand for, and `labels-owners.npy` which shard each row of the
+data went to. Processes that open the same shard share its pages.
 Nothing is pickled, so opening a stranger's shards executes no code.
 """
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._files import save
-from quorate.data.codes import LEVELS
+from quorate.data.codes import LEVELS, OWNERS
 from quorate.errors import BadInputError, require
 
 SCHEMA = 1
@@ -140,7 +141,7 @@ class ShardSet:
         arrays = tuple(ArraySpec(name, d, tuple(shape)) for name, d, shape in content["arrays"])
         rows, prints = tuple(content["n_rows"]), tuple(content["fingerprints"])
         labels = tuple(content.get(_LABELS, {}).items())
-        if not {name for name, _ in labels} <= set(LEVELS):
+        if not {name for name, _ in labels} <= {*LEVELS, OWNERS}:
             raise _tampered(path)
         return cls(folder, content["by"], content["seed"], arrays, rows, prints, labels)
 

@@ -15,6 +15,7 @@ from quorate._types import IntArray, Progress
 from quorate.data.codes import Groups, missing, stored_labels
 from quorate.data.complete import NA, rows_to_cut
 from quorate.data.files import Columns
+from quorate.data.order import owners_to_keep
 from quorate.data.partition import Owners, Partition, partition_of, require_columns
 from quorate.data.store import (
     MANIFEST,
@@ -104,7 +105,8 @@ def write_shards(
         writer = _Writer(partial, np.bincount(partition.owners, minlength=int(n_shards)))
         batches = counted(table.batches(names), len(partition.owners), progress)
         _stream(batches, partition, transform, writer)
-        shards = writer.finish(by, int(seed), stored_labels(partition.groups))
+        labels = {**stored_labels(partition.groups), **owners_to_keep(partition, by)}
+        shards = writer.finish(by, int(seed), labels)
         return _put_in_place(shards, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

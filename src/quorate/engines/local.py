@@ -10,23 +10,24 @@ from quorate.models.groups.levels import GroupedModel
 from quorate.models.protocol import Model, Shard
 from quorate.numerics.named_arrays import Nested, flattened
 from quorate.numerics.streams import Purpose, Streams
-from quorate.protocol.messages import Arrays, Local
+from quorate.protocol.messages import Arrays, ShardTask
 
 
-def local_parameters(model: Model, rows: Shard, streams: Streams, task: Local) -> Arrays:
-    """The arrays that a task asks for, by the number of their level."""
+def local_moments(model: Model, rows: Shard, streams: Streams, task: ShardTask) -> Arrays:
+    """Moments of the parameters of all groups, by the number of their level."""
     grouped = cast(GroupedModel, model)
-    names = [level.name for level in grouped.levels]
-    nested: Nested
-    if task.groups is None:
-        moments = grouped.local_moments(task.points, rows)
-        nested = {i: moments[name]._asdict() for i, name in enumerate(names)}
-    else:
-        (shard,) = task.shards
-        uniforms = LocalUniforms(streams, shard, tuple(names), task.numbers)
-        draws = grouped.local_draws(task.points, rows, task.groups, uniforms)
-        levels = [draws[name] for name in names]
-        nested = {i: {"groups": codes, "draws": z} for i, (codes, z) in enumerate(levels)}
+    moments = grouped.local_moments(task.points, rows)
+    nested: Nested = {i: moments[level.name]._asdict() for i, level in enumerate(grouped.levels)}
+    return flattened(nested)
+
+
+def local_draws(model: Model, rows: Shard, streams: Streams, task: ShardTask) -> Arrays:
+    """Draws of the parameters of some groups, by the number of their level."""
+    grouped = cast(GroupedModel, model)
+    uniforms = LocalUniforms.of(grouped, streams, task)
+    draws = grouped.local_draws(task.points, rows, task.given["groups"], uniforms)
+    levels = [draws[level.name] for level in grouped.levels]
+    nested: Nested = {i: {"groups": codes, "draws": z} for i, (codes, z) in enumerate(levels)}
     return flattened(nested)
 
 
@@ -49,6 +50,12 @@ class LocalUniforms:
     shard: int
     levels: tuple[str, ...]
     numbers: IntArray
+
+    @classmethod
+    def of(cls, model: GroupedModel, streams: Streams, task: ShardTask) -> "LocalUniforms":
+        """The numbers for a task."""
+        (shard,) = task.shards
+        return cls(streams, shard, tuple(level.name for level in model.levels), task.numbers)
 
     def __call__(self, level: str, groups: IntArray, n: int) -> Array:
         """`n` numbers for each draw and group, (n_points, m, n)."""

@@ -25,8 +25,8 @@ from quorate.protocol.messages import (
     Doing,
     Evaluate,
     Event,
-    Local,
-    LocalFound,
+    ShardFound,
+    ShardTask,
     Survey,
     Surveyed,
     Task,
@@ -44,7 +44,7 @@ _STATE, _EXTRAS = "state", "extras"
 _NO_POINTS = np.empty((0, 0))  # they are not sent back
 _NO_NUMBERS = np.empty(0, dtype=np.int64)
 _ARRAYS_OF_EVALUATE = ("points", "scales", "coefficients")
-_ARRAYS_OF_LOCAL = ("points", "numbers", "groups")
+_GIVEN = "given"
 
 # ---------------------------------------------------------------- frames
 
@@ -66,28 +66,31 @@ def task_frame(task: Work) -> Frame:
         return Frame("task", task._replace(start=None)._asdict(), dict(task.start or {}))
     if isinstance(task, Survey):
         return Frame("survey", task._asdict())
-    names = _ARRAYS_OF_LOCAL if isinstance(task, Local) else _ARRAYS_OF_EVALUATE
-    arrays = {name: getattr(task, name) for name in names}
+    if isinstance(task, ShardTask):
+        nested: Nested = {"points": task.points, "numbers": task.numbers, _GIVEN: task.given}
+        return Frame("shard_task", _plain_fields(task), flattened(nested))
+    arrays = {name: getattr(task, name) for name in _ARRAYS_OF_EVALUATE}
     sent = {name: array for name, array in arrays.items() if array is not None}
-    kind = "local" if isinstance(task, Local) else "evaluate"
-    return Frame(kind, _plain_fields(task), sent)
+    return Frame("evaluate", _plain_fields(task), sent)
 
 
 def task_of(frame: Frame) -> Work:
     """The task that `task_frame` made a frame of."""
     fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
-    if frame.kind in ("evaluate", "local"):
-        kind = Evaluate if frame.kind == "evaluate" else Local
-        return kind(**{**fields, **frame.arrays})
+    if frame.kind == "evaluate":
+        return Evaluate(**{**fields, **frame.arrays})
+    if frame.kind == "shard_task":
+        fields |= {name: frame.arrays[name] for name in ("points", "numbers")}
+        return ShardTask(**fields, given=part(frame.arrays, _GIVEN))
     if frame.kind == "survey":
         return Survey(**fields)
     return Task(**{**fields, "start": frame.arrays or None})
 
 
 def answer_frame(answer: Answer) -> Frame:
-    """A block, values, or what a survey or a local task found, for the coordinator."""
-    if isinstance(answer, LocalFound):
-        return Frame("local_found", _plain_fields(answer.task), dict(answer.found))
+    """A block, values, or what a survey or a task after a run found, for the coordinator."""
+    if isinstance(answer, ShardFound):
+        return Frame("shard_found", _plain_fields(answer.task), dict(answer.found))
     if isinstance(answer, Surveyed):
         return Frame("surveyed", answer.task._asdict(), dict(answer.found))
     if isinstance(answer, Values):
@@ -105,9 +108,9 @@ def answer_of(frame: Frame) -> Answer:
         fields = {**frame.fields, "shards": tuple(frame.fields["shards"])}
         if frame.kind == "surveyed":
             return Surveyed(Survey(**fields), arrays)
-        if frame.kind == "local_found":
-            task = Local(**fields, points=_NO_POINTS, numbers=_NO_NUMBERS)
-            return LocalFound(task, arrays)
+        if frame.kind == "shard_found":
+            task = ShardTask(**fields, points=_NO_POINTS, numbers=_NO_NUMBERS)
+            return ShardFound(task, arrays)
         return Values(Evaluate(**fields, points=_NO_POINTS), **arrays)
     worker, shards, *rest = frame.fields["task"]
     return Block(
@@ -119,9 +122,9 @@ def answer_of(frame: Frame) -> Answer:
     )
 
 
-def _plain_fields(task: Evaluate | Local) -> dict[str, Any]:
+def _plain_fields(task: Evaluate | ShardTask) -> dict[str, Any]:
     """The fields of a task that are no arrays."""
-    arrays = {*_ARRAYS_OF_EVALUATE, *_ARRAYS_OF_LOCAL}
+    arrays = {*_ARRAYS_OF_EVALUATE, "numbers", _GIVEN}
     return {name: value for name, value in task._asdict().items() if name not in arrays}
 
 
@@ -140,7 +143,7 @@ def events_of(frame: Frame, workers: Sequence[int]) -> list[Event]:
 
     `workers` live there. An error in their common setup concerns all of them.
     """
-    if frame.kind in ("block", "values", "surveyed", "local_found"):
+    if frame.kind in ("block", "values", "surveyed", "shard_found"):
         return [answer_of(frame)]
     if frame.kind == "ready":
         return [WorkerJoined(frame.fields["worker"])]

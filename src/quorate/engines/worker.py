@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
 from quorate.data.write import ShardSet
+from quorate.engines.after import computed
 from quorate.engines.faults import Handicap
-from quorate.engines.local import local_parameters
 from quorate.engines.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.checks import at
@@ -32,9 +32,9 @@ from quorate.protocol.messages import (
     Arrays,
     Block,
     Evaluate,
-    Local,
-    LocalFound,
     Question,
+    ShardFound,
+    ShardTask,
     Survey,
     Surveyed,
     Task,
@@ -137,12 +137,12 @@ class Chains:
         with self._pulse.doing("survey"):
             return surveyed(target)
 
-    def local(self, shard: int, task: Local) -> Arrays:
-        """Local parameters of the groups of a shard, as a task asks for them."""
+    def after(self, shard: int, task: ShardTask) -> Arrays:
+        """What a task after a run asks for."""
         self.at_work_on = shard
         target = self._target(shard)
-        with self._pulse.doing("local"):
-            return local_parameters(target.model, target.shard, Streams(self._job.seed), task)
+        with self._pulse.doing(task.what):
+            return computed(target.model, target.shard, Streams(self._job.seed), task)
 
     def state(self, shard: int, chain: int) -> State | None:
         """State of a chain; None before its warm-up."""
@@ -200,7 +200,7 @@ class Worker:
     def _answer(self, task: Question) -> Answer:
         if isinstance(task, Evaluate):
             return self._values(task)
-        return self._surveyed(task) if isinstance(task, Survey) else self._local(task)
+        return self._surveyed(task) if isinstance(task, Survey) else self._found(task)
 
     def blocks(self, task: Task) -> Iterator[Block]:
         """The blocks of a task, each worth about a tenth of a second."""
@@ -250,10 +250,11 @@ class Worker:
             task, flattened({shard: self.chains.survey(shard) for shard in task.shards})
         )
 
-    def _local(self, task: Local) -> LocalFound:
+    def _found(self, task: ShardTask) -> ShardFound:
         (shard,) = task.shards
-        found = self.chains.local(shard, task)
-        return LocalFound(task._replace(points=task.points[:0], numbers=task.numbers[:0]), found)
+        found = self.chains.after(shard, task)
+        points, numbers = task.points[:0], task.numbers[:0]
+        return ShardFound(task._replace(points=points, numbers=numbers, given=NOTHING), found)
 
     def _payload(self, task: Task, n: int, step: str = "draw") -> tuple[CodedArray, Arrays]:
         key, side = (task.shards, task.chain), self._job.worker_side

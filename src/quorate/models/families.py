@@ -57,6 +57,19 @@ class Family(Protocol):
     ) -> Array:
         """A draw of y for each entry of η, from one uniform number each."""
 
+    def log_densities(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        """Log density of each y, of the shape of η: (n_points, n_rows). Scales broadcast."""
+
+    def outside(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        """The part of `log_densities` that integrals over parameters of groups leave out.
+
+        `eta` is Xβ, without these parameters. See `quorate.models.groups.regressions.chunks`.
+        """
+
     def prepare(self, seen: Observed) -> Any:
         """Check the rows of a shard and reduce them."""
 
@@ -90,6 +103,18 @@ class Linear:
         self, eta: Array, log_scales: Array, uniforms: Array, trials: Array | None = None
     ) -> Array:
         return np.asarray(eta + np.exp(log_scales[..., 0]) * ndtri(uniforms))
+
+    def log_densities(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        log_sigma = log_scales[..., 0]
+        misfits = (response - eta) * np.exp(-log_sigma)
+        return np.asarray(-0.5 * misfits**2 - log_sigma - 0.5 * np.log(2 * np.pi))
+
+    def outside(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        return self.log_densities(eta, log_scales, response)
 
     def prepare(self, seen: Observed) -> tuple[float, Array]:
         self.constants(seen)
@@ -135,7 +160,7 @@ class Logistic:
             return 0.0, None
         _require_counts(y)
         _require_all(y <= n, y, "It cannot be more than the number of trials in its row.")
-        return seen.weighted_sum(gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1)), None
+        return seen.weighted_sum(_log_ways(y, n)), None
 
     def expected(self, eta: Array, trials: Array | None = None) -> Array:
         return np.asarray(expit(eta) if trials is None else trials * expit(eta))
@@ -147,6 +172,18 @@ class Logistic:
             return np.asarray(uniforms < expit(eta), dtype=np.float64)
         found = _whole(np.asarray(bdtrik(uniforms, trials, expit(eta)), float))
         return np.where(trials == 0, 0.0, np.minimum(found, trials))
+
+    def log_densities(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        n = 1.0 if trials is None else trials
+        return np.asarray(self.outside(eta, log_scales, response, trials) - n * _softplus(eta))
+
+    def outside(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        ways = 0.0 if trials is None else _log_ways(response, trials)
+        return np.asarray(response * eta + ways)
 
     def prepare(self, seen: Observed) -> Rows:
         return _prepared(self, seen)
@@ -182,6 +219,16 @@ class Poisson:
         self, eta: Array, log_scales: Array, uniforms: Array, trials: Array | None = None
     ) -> Array:
         return _whole(pdtrik(uniforms, np.exp(eta)))
+
+    def log_densities(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        return self.outside(eta, log_scales, response) - np.exp(eta)
+
+    def outside(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        return np.asarray(response * eta - gammaln(response + 1))
 
     def prepare(self, seen: Observed) -> Rows:
         return _prepared(self, seen)
@@ -233,6 +280,22 @@ class NegativeBinomial:
         phi = np.exp(log_scales[..., 0])
         return _whole(np.asarray(nbdtrik(uniforms, phi, 1 / (1 + np.exp(eta) / phi)), float))
 
+    def log_densities(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        log_phi = log_scales[..., 0]
+        log_term = _softplus(eta - log_phi)
+        outside = self.outside(eta, log_scales, response)
+        return np.asarray(outside - (response + np.exp(log_phi)) * log_term)
+
+    def outside(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        counts, log_phi = response.astype(np.int64), log_scales[..., 0]
+        steps = np.log1p(np.arange(counts.max(initial=0)) * np.exp(-log_phi))
+        sums = np.concatenate([np.zeros_like(log_phi), np.cumsum(steps, axis=1)], axis=1)
+        return np.asarray(sums[:, counts] + response * eta - gammaln(response + 1))
+
     def prepare(self, seen: Observed) -> Rows:
         return _prepared(self, seen)
 
@@ -256,6 +319,12 @@ class NegativeBinomial:
         self, kept: Rows, betas: Array, log_scales: Array, gradient: bool
     ) -> many_points.Values:
         return many_points.negative_binomial(kept, betas, log_scales[:, 0], gradient)
+
+
+def _log_ways(successes: Array, trials: Array) -> Array:
+    """Logarithms of binomial coefficients."""
+    found = gammaln(trials + 1) - gammaln(successes + 1) - gammaln(trials - successes + 1)
+    return np.asarray(found)
 
 
 def _prepared(family: Family, seen: Observed) -> Rows:

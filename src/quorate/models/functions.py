@@ -1,171 +1,36 @@
 """A model from two plain functions, in numpy or JAX."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from quorate._types import Array
 from quorate.errors import require
-from quorate.models.arrays import Namespace
-from quorate.models.checks import at, call, require_one_each, require_scalar, settled
+from quorate.models.checks import at
+from quorate.models.function_gradients import GradientFunctionModel
+from quorate.models.function_models import (
+    FunctionModel,
+    Functions,
+    JaxFunctionModel,
+    LogLikelihood,
+    LogPrior,
+    Scale,
+    VectorisedFunctions,
+)
+from quorate.models.function_rows import RowFunctions
 from quorate.models.groups.programs.functions import from_local_functions
 from quorate.models.groups.programs.model import ProgramModel
-from quorate.models.jaxed import Compiled, CompiledDensities
-from quorate.models.jaxed_many import points_at_once, rows_in
-from quorate.models.parameters import Declaration, Parameters, declared
-from quorate.models.protocol import Shard
+from quorate.models.jaxed import Compiled
+from quorate.models.parameters import Declaration, declared
 
-Scale = Literal["natural", "unconstrained"]
-LogPrior = Callable[[Any], Any]
-LogLikelihood = Callable[[Any, Any], Any]
-
-
-@dataclass(frozen=True)
-class Functions:
-    """A user's two functions on the unconstrained vector, under numpy or JAX."""
-
-    prior: LogPrior
-    likelihood: LogLikelihood
-    parameters: Parameters
-    scale: Scale
-
-    def log_prior(self, x: Any, xp: Namespace = np) -> Any:
-        """Log prior of the unconstrained point; on the natural scale the Jacobian is added."""
-        value = call("log_prior", self.prior, self._point(x, xp))
-        require_scalar("log_prior", value)
-        natural = self.scale == "natural"
-        return value + self.parameters.log_jacobian(x, xp) if natural else value
-
-    def log_likelihood(self, x: Any, shard: Any, xp: Namespace = np) -> Any:
-        """Log-likelihood of the rows of a shard."""
-        value = call("log_likelihood", self.likelihood, self._point(x, xp), shard)
-        require_scalar("log_likelihood", value)
-        return value
-
-    def log_prior_many(self, points: Array) -> Array:
-        """`log_prior` of each point, under numpy."""
-        values = self._each("log_prior", self.prior, points)
-        natural = self.scale == "natural"
-        return values + self.parameters.log_jacobian(points) if natural else values
-
-    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
-        """`log_likelihood` of each point, under numpy."""
-        return self._each("log_likelihood", self.likelihood, points, shard)
-
-    def _each(self, what: str, function: Callable[..., Any], points: Array, *shard: Shard) -> Array:
-        natural = self.scale == "natural"
-        each = self.parameters.constrained_one_by_one(points) if natural else points
-        values = np.empty(len(points))
-        for i, point in enumerate(each):
-            value = call(what, function, point, *shard)
-            require_scalar(what, value)
-            values[i] = value
-        return values
-
-    def _point(self, x: Any, xp: Namespace) -> Any:
-        return self.parameters.constrain(x, xp) if self.scale == "natural" else x
-
-
-@dataclass(frozen=True)
-class VectorisedFunctions:
-    """A user's two numpy functions of many points, the first axis of every parameter."""
-
-    prior: LogPrior
-    likelihood: LogLikelihood
-    parameters: Parameters
-    scale: Scale
-
-    def log_prior(self, x: Array) -> Any:
-        """Log prior of one unconstrained point."""
-        return self.log_prior_many(x[None])[0]
-
-    def log_likelihood(self, x: Array, shard: Shard) -> Any:
-        """Log-likelihood of the rows of a shard at one point."""
-        return self.log_likelihood_many(x[None], shard)[0]
-
-    def log_prior_many(self, points: Array) -> Array:
-        """Log prior of each unconstrained point; on the natural scale the Jacobian is added."""
-        values = self._at_once("log_prior", self.prior, points)
-        natural = self.scale == "natural"
-        return values + self.parameters.log_jacobian(points) if natural else values
-
-    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
-        """Log-likelihood of the rows of a shard at each point, some points after others."""
-        at_once = points_at_once(rows_in(shard))
-        parts = [points[i : i + at_once] for i in range(0, max(len(points), 1), at_once)]
-        values = [self._at_once("log_likelihood", self.likelihood, part, shard) for part in parts]
-        return np.concatenate(values)
-
-    def _at_once(
-        self, what: str, function: Callable[..., Any], points: Array, *shard: Shard
-    ) -> Array:
-        if len(points) == 0:
-            return np.zeros(0)
-        natural = self.scale == "natural"
-        values = call(
-            what, function, self.parameters.constrain(points) if natural else points, *shard
-        )
-        require_one_each(what, values, len(points))
-        return np.asarray(values, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class FunctionModel:
-    """A model without gradients, from numpy functions."""
-
-    functions: Functions | VectorisedFunctions
-    start: tuple[float, ...]
-
-    @property
-    def dim(self) -> int:
-        return self.functions.parameters.dim
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.functions.parameters.names
-
-    def initial(self) -> Array:
-        return np.array(self.start)
-
-    def log_prior(self, x: Array) -> float:
-        return settled("log_prior", self.functions.log_prior(x), x, self.names)
-
-    def log_likelihood(self, x: Array, shard: Shard) -> float:
-        return settled("log_likelihood", self.functions.log_likelihood(x, shard), x, self.names)
-
-    def log_prior_many(self, points: Array) -> Array:
-        return self.functions.log_prior_many(points)
-
-    def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
-        return self.functions.log_likelihood_many(points, shard)
-
-    def constrain(self, draws: Array) -> dict[str, Array]:
-        return self.functions.parameters.named(draws)
-
-
-@dataclass(frozen=True)
-class JaxFunctionModel(CompiledDensities):
-    """A model with gradients, from JAX functions; compiled once per process and shard size."""
-
-    functions: Functions
-    start: tuple[float, ...]
-    compiled: Compiled
-
-    @property
-    def dim(self) -> int:
-        return self.functions.parameters.dim
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.functions.parameters.names
-
-    def initial(self) -> Array:
-        return np.array(self.start)
-
-    def constrain(self, draws: Array) -> dict[str, Array]:
-        return self.functions.parameters.named(draws)
+__all__ = [
+    "FunctionModel",
+    "Functions",
+    "GradientFunctionModel",
+    "JaxFunctionModel",
+    "VectorisedFunctions",
+    "from_functions",
+]
 
 
 @overload
@@ -178,6 +43,10 @@ def from_functions(
     backend: Literal["numpy"] = ...,
     initial: Any = ...,
     vectorised: bool = ...,
+    gradient: tuple[Callable[..., Any], Callable[..., Any]] | None = ...,
+    pointwise: Callable[..., Any] | None = ...,
+    simulate: Callable[..., Any] | None = ...,
+    draw_prior: Callable[..., Any] | None = ...,
 ) -> FunctionModel: ...
 @overload
 def from_functions(
@@ -189,6 +58,9 @@ def from_functions(
     backend: Literal["jax"],
     initial: Any = ...,
     vectorised: Literal[False] = ...,
+    pointwise: Callable[..., Any] | None = ...,
+    simulate: Callable[..., Any] | None = ...,
+    draw_prior: Callable[..., Any] | None = ...,
 ) -> JaxFunctionModel: ...
 @overload
 def from_functions(
@@ -198,6 +70,7 @@ def from_functions(
     *,
     backend: Literal["numpy", "jax"] = ...,
     initial: Any = ...,
+    simulate: Callable[..., Any] | None = ...,
     local: Mapping[str, Any],
     groups: str,
     log_local: Callable[[Any, Any], Any],
@@ -211,6 +84,10 @@ def from_functions(
     backend: Literal["numpy", "jax"] = "numpy",
     initial: Any = None,
     vectorised: bool = False,
+    gradient: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
+    pointwise: Callable[..., Any] | None = None,
+    simulate: Callable[..., Any] | None = None,
+    draw_prior: Callable[..., Any] | None = None,
     local: Mapping[str, Any] | None = None,
     groups: str | None = None,
     log_local: Callable[[Any, Any], Any] | None = None,
@@ -244,6 +121,22 @@ def from_functions(
         functions return one number for each point, shape (n,): `-0.5 * (p["beta"] ** 2).sum(-1)`,
         or `np.zeros(len(p["beta"]))` for a flat prior. `initial` has no such axis. JAX functions
         stay functions of one point; JAX itself makes them functions of many.
+    gradient
+        Gradients of both numpy functions: a pair of functions with the same arguments. Each returns
+        derivatives in the form of the parameters, on the scale that the functions take, without
+        the Jacobian: `{"beta": ..., "sigma": ...}`. They make exact draws and HMC possible without
+        JAX. With `vectorised` they have a leading axis of points, too.
+    pointwise
+        `pointwise(parameters, rows)`: the log-likelihood of each row, shape (n_rows,), for
+        `Result.log_likelihood` and `Result.loo`. With `vectorised` shape (n, n_rows). In JAX if
+        the backend is.
+    simulate
+        `simulate(parameters, rows, rng)`: a draw of the response of each row, by a numpy Generator,
+        for `Result.posterior_predictive` and `Result.predict`. It takes one point, and returns an
+        array, or arrays by name. With `local`: `simulate(parameters, local, rows, rng)`.
+    draw_prior
+        `draw_prior(rng)`: parameters drawn from the prior, in the form that the functions take, for
+        `Result.prior_predictive`.
     local
         Parameters that every group has for itself, with their supports: `{"z": Real(2)}`. They are
         integrated out of the likelihood, so there may be at most three numbers in a group.
@@ -261,25 +154,59 @@ def from_functions(
     for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
         require(callable(function), f"{name} must be a function, not {function!r}.")
     if local is not None or groups is not None or log_local is not None:
-        plain = scale == "natural" and not vectorised
-        require(plain, "Models with local parameters take neither `scale` nor `vectorised`.")
+        others = (gradient, pointwise, draw_prior)
+        plain = scale == "natural" and not vectorised and others == (None, None, None)
+        require(
+            plain,
+            "Models with local parameters take none of `scale`, `vectorised`, `gradient`, "
+            "`pointwise` and `draw_prior`.",
+        )
         known = Functions(log_prior, log_likelihood, declared(parameters), scale)
         start = _start(known, initial)
         return from_local_functions(
-            log_prior, log_local, log_likelihood, known.parameters, local, groups, backend, start
+            log_prior,
+            log_local,
+            log_likelihood,
+            known.parameters,
+            local,
+            groups,
+            backend,
+            start,
+            simulate,
         )
-    if vectorised:
-        message = "vectorised is for numpy functions. Give JAX functions of one point, without it."
-        require(backend == "numpy", message)
-        many = VectorisedFunctions(log_prior, log_likelihood, declared(parameters), scale)
-        return FunctionModel(many, _start(many, initial))
-    functions = Functions(log_prior, log_likelihood, declared(parameters), scale)
-    start = _start(functions, initial)
-    if backend == "numpy":
-        return FunctionModel(functions, start)
-    return JaxFunctionModel(
-        functions, start, Compiled(functions.log_prior, functions.log_likelihood)
+    require(
+        not (vectorised and backend == "jax"),
+        "vectorised is for numpy functions. Give JAX functions of one point, without it.",
     )
+    kind = VectorisedFunctions if vectorised else Functions
+    functions = kind(log_prior, log_likelihood, declared(parameters), scale)
+    start, of_rows = _start(functions, initial), (pointwise, simulate, draw_prior)
+    if isinstance(functions, Functions) and backend == "jax":
+        require(gradient is None, "JAX makes the gradient itself. Leave out `gradient`.")
+        compiled = Compiled(functions.log_prior, functions.log_likelihood)
+        return JaxFunctionModel(functions, start, compiled, _of_rows(functions, "jax", *of_rows))
+    rows = _of_rows(functions, "many" if vectorised else "one", *of_rows)
+    if gradient is None:
+        return FunctionModel(functions, start, rows)
+    is_pair = isinstance(gradient, tuple | list) and len(gradient) == 2
+    require(
+        is_pair and all(map(callable, gradient)),
+        f"gradient must be a pair of functions, of log_prior and of log_likelihood, not "
+        f"{gradient!r}.",
+    )
+    of_prior, of_likelihood = gradient
+    return GradientFunctionModel(
+        functions, start, rows, prior_gradient=of_prior, likelihood_gradient=of_likelihood
+    )
+
+
+def _of_rows(
+    functions: Functions | VectorisedFunctions, kind: str, *given: Callable[..., Any] | None
+) -> RowFunctions:
+    for name, function in zip(("pointwise", "simulate", "draw_prior"), given, strict=True):
+        fine = function is None or callable(function)
+        require(fine, f"{name} must be a function, not {function!r}.")
+    return RowFunctions(functions.parameters, functions.scale == "natural", kind, *given)
 
 
 def _start(functions: Functions | VectorisedFunctions, initial: Any) -> tuple[float, ...]:

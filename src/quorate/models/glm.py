@@ -18,8 +18,10 @@ from quorate.models.many_points import Values
 from quorate.models.memo import PerShard
 from quorate.models.observed import Observed, extras_of
 from quorate.models.particular_priors import spread_over
+from quorate.models.prior_draws import drawn
 from quorate.models.priors import Prior, parse
 from quorate.models.protocol import Shard
+from quorate.models.rows import RegressionRows, regression_rows
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,17 @@ class GeneralisedLinearModel:
         require(columns.ndim == 2 and columns.shape[1] == p, f"{got}. It needs {p} columns.")
         offset = extras_of(rows, len(columns)).get("offset", 0.0)
         return np.asarray(points[:, :p] @ columns.T + offset)
+
+    def rows_at(self, points: Array, rows: Shard) -> RegressionRows:
+        eta, scales = self.predictors(points, rows), self.log_scales(points)
+        return regression_rows(self.family, eta, scales, rows)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        named = zip(self.priors, self.columns, strict=True)
+        draws = [drawn(prior, n, rng, name) for prior, name in named]
+        for scale, prior in zip(self.family.scale_names, self.scale_priors, strict=True):
+            draws.append(np.log(drawn(prior, n, rng, scale)))
+        return np.column_stack(draws)
 
     def _evaluate(self, x: Array, shard: Shard, *, gradient: bool) -> Value:
         beta, log_scales = x[: len(self.columns)], self.log_scales(x[None])[0]

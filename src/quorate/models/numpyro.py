@@ -17,7 +17,9 @@ from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.jaxed import Compiled, CompiledDensities
 from quorate.models.numpyro_axes import axes_of_trace
 from quorate.models.numpyro_program import Program, Site, discover, is_latent, log_prob
+from quorate.models.numpyro_rows import NumpyroRows, RowProgram
 from quorate.models.protocol import Shard
+from quorate.models.rows import Ability
 from quorate.models.splitting import (
     few_rows,
     halves,
@@ -28,6 +30,8 @@ from quorate.models.splitting import (
     require_factors,
     require_same_prior,
 )
+
+_COMPILED = ("_natural", "row_program")
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,29 @@ class NumpyroModel(CompiledDensities):
         values = self._natural(draws)
         return {name: np.asarray(values[name]) for name in self.variables}
 
+    def lacks(self, ability: Ability) -> str:
+        return self.row_program.lacks(ability)
+
+    @property
+    def observed_names(self) -> tuple[str, ...]:
+        """Names of what the program observes."""
+        return self.row_program.observed_names
+
+    def rows_at(self, points: Array, rows: Shard) -> NumpyroRows:
+        return NumpyroRows(self.row_program, points, rows)
+
+    def new_rows(self, rows: Mapping[str, Any]) -> Shard:
+        """Rows to predict, as `rows_at` takes them."""
+        return self.row_program.new_rows(rows)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        return self.row_program.prior_draws(n, rng)
+
+    @cached_property
+    def row_program(self) -> RowProgram:
+        """The program, row by row."""
+        return RowProgram(self.program)
+
     @cached_property
     def _natural(self) -> Callable[[Array], dict[str, AnyArray]]:
         jax = jax_in_float64()
@@ -75,7 +102,7 @@ class NumpyroModel(CompiledDensities):
         return natural
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_natural"}
+        return {name: value for name, value in vars(self).items() if name not in _COMPILED}
 
 
 @overload

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quorate._extras import jax_in_float64, load
-from quorate.errors import BadInputError
+from quorate.errors import BadInputError, require
 from quorate.models.arrays import AnyArray, Namespace, indexed
 from quorate.models.checks import call
 from quorate.models.splitting import Split, refuse_discrete
@@ -61,10 +61,15 @@ class Program:
         """Log-likelihood of the rows of a shard."""
 
         def total(x: AnyArray, shard: Any) -> AnyArray:
-            observed = (s for s in self.run(x, shard, xp)[0].values() if self._is_likelihood(s))
-            return sum((log_prob(site) for site in observed), xp.zeros(()))
+            sites = self.likelihood_sites(x, shard, xp).values()
+            return sum((log_prob(site) for site in sites), xp.zeros(()))
 
         return call("model", total, x, shard)
+
+    def likelihood_sites(self, x: AnyArray, shard: Any, xp: Namespace) -> dict[str, Any]:
+        """The sites of the likelihood at x, on the rows of a shard."""
+        trace, _ = self.run(x, shard, xp)
+        return {name: site for name, site in trace.items() if self._is_likelihood(site)}
 
     def natural(self, x: AnyArray, rows: Any, xp: Namespace) -> dict[str, AnyArray]:
         """Latent variables on their natural scale, and deterministic variables."""
@@ -77,14 +82,21 @@ class Program:
 
     def run(self, x: AnyArray, rows: Any, xp: Namespace) -> tuple[dict[str, Any], AnyArray]:
         """The trace of all sites at x, and the log-Jacobian."""
+        trace, jacobians = run_at(self.model, self.arguments(rows, xp), self.free(x))
+        return trace, sum((xp.sum(part) for part in jacobians.values()), xp.zeros(()))
+
+    def arguments(self, rows: Any, xp: Namespace) -> dict[str, Any]:
+        """What the program takes."""
+        return {**self.constants, **self.split.restored(rows, xp)}
+
+    def free(self, x: AnyArray) -> dict[str, AnyArray]:
+        """Unconstrained values of the latent variables, by name."""
         free, start = {}, 0
         for site in self.sites:
             size = prod(site.shape)
             free[site.name] = x[start : start + size].reshape(site.shape)
             start += size
-        arguments = {**self.constants, **self.split.restored(rows, xp)}
-        trace, jacobians = run_at(self.model, arguments, free)
-        return trace, sum((xp.sum(part) for part in jacobians.values()), xp.zeros(()))
+        return free
 
     def _is_prior(self, site: Mapping[str, Any]) -> bool:
         return is_latent(site) or self.roles.get(site["name"]) == "prior"
@@ -113,6 +125,27 @@ def run_at(
     placed = handlers.substitute(handlers.seed(model, 0), substitute_fn=place)
     trace = call("model", lambda given: handlers.trace(placed).get_trace(**given), arguments)
     return trace, jacobians
+
+
+def drawn(
+    model: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    free: Mapping[str, AnyArray],
+    key: AnyArray,
+) -> dict[str, Any]:
+    """The trace of a program that draws what it observes, and all that is not in `free`."""
+    handlers = load("numpyro.handlers", "numpyro")
+    biject_to = load("numpyro.distributions", "numpyro").biject_to
+
+    def place(site: dict[str, Any]) -> AnyArray | None:
+        if not is_latent(site) or site["name"] not in free:
+            return None
+        return biject_to(site["fn"].support)(free[site["name"]])
+
+    seeded = handlers.seed(handlers.uncondition(model), key)
+    placed = handlers.substitute(seeded, substitute_fn=place)
+    trace: dict[str, Any] = handlers.trace(placed).get_trace(**arguments)
+    return trace
 
 
 def discover(
@@ -161,6 +194,23 @@ def factors_in(trace: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         name for name, s in trace.items() if s["type"] == "sample" and isinstance(s["fn"], unit)
     )
+
+
+def frames_in(trace: Mapping[str, Any], local: str) -> tuple[int, dict[str, int]]:
+    """Size of the plate of groups, and for each sample site within it, the plate's dimension."""
+    plates = [name for name, site in trace.items() if site["type"] == "plate"]
+    require(
+        local in plates,
+        f"The program has no plate named {local!r}. It has {', '.join(plates) or 'none'}.",
+    )
+    dims = {
+        name: frame.dim
+        for name, site in trace.items()
+        if site["type"] == "sample"
+        for frame in site["cond_indep_stack"]
+        if frame.name == local
+    }
+    return int(trace[local]["args"][0]), dims
 
 
 def _labels(name: str, shape: tuple[int, ...], transform: Any) -> tuple[str, ...]:

@@ -60,12 +60,12 @@ class Parameters:
 
     def constrain(self, x: AnyArray, xp: Namespace = np) -> Any:
         """The argument of a user's function: a value, or a (nested) dictionary of values."""
-        values = {path: support.constrain(part, xp) for path, support, part in self._parts(x)}
+        values = {path: support.constrain(part, xp) for path, support, part in self.parts(x)}
         return values[()] if () in values else _nested(values)
 
     def constrained_one_by_one(self, points: Array) -> Iterator[Any]:
         """`constrain` of each of `points` (n, d). All are mapped at once, which is far cheaper."""
-        values = {path: support.constrain(part) for path, support, part in self._parts(points)}
+        values = {path: support.constrain(part) for path, support, part in self.parts(points)}
         for i in range(len(points)):
             if self._flat_names:
                 yield dict(zip(self._flat_names, [v[i, ...] for v in values.values()], strict=True))
@@ -82,7 +82,7 @@ class Parameters:
 
     def log_jacobian(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
         """log |dθ/dx| of all parameters together."""
-        return sum(support.log_jacobian(part, xp) for _, support, part in self._parts(x))
+        return sum(support.log_jacobian(part, xp) for _, support, part in self.parts(x))
 
     def named(self, draws: AnyArray, xp: Namespace = np) -> dict[str, AnyArray]:
         """Variables on their natural scale: (n, d) to (n, *shape) each."""
@@ -90,10 +90,11 @@ class Parameters:
             return {name: draws[..., i] for i, name in enumerate(self.coordinates)}
         return {
             _dotted(path): xp.asarray(support.constrain(part, xp))
-            for path, support, part in self._parts(draws)
+            for path, support, part in self.parts(draws)
         }
 
-    def _parts(self, x: AnyArray) -> Iterator[tuple[Path, Support, AnyArray]]:
+    def parts(self, x: AnyArray) -> Iterator[tuple[Path, Support, AnyArray]]:
+        """Each parameter: its path, its support, and its part of x (..., d)."""
         for path, support, where in self._places:
             yield path, support, x[..., where]
 

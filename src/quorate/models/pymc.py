@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -16,6 +17,8 @@ from quorate.models.groups.programs.pymc import from_local_pymc
 from quorate.models.protocol import Shard
 from quorate.models.pymc_axes import axes_of_pymc
 from quorate.models.pymc_graph import Graph, data_of, labels_of, refuse_rows_in_prior, value_of
+from quorate.models.pymc_row_graph import PymcRows, RowGraph
+from quorate.models.rows import Ability
 from quorate.models.splitting import (
     few_rows,
     probes,
@@ -73,6 +76,32 @@ class PymcModel:
         names, natural = self.graph.natural
         columns = zip(*(natural(x) for x in draws), strict=True)
         return {name: np.array(column) for name, column in zip(names, columns, strict=True)}
+
+    def lacks(self, ability: Ability) -> str:
+        return self.row_graph.lacks(ability)
+
+    @property
+    def observed_names(self) -> tuple[str, ...]:
+        """Names of what the model observes."""
+        return self.row_graph.observed_names
+
+    def rows_at(self, points: Array, rows: Shard) -> PymcRows:
+        return PymcRows(self.row_graph, points, rows)
+
+    def new_rows(self, rows: Mapping[str, Any]) -> Shard:
+        """Rows to predict, as `rows_at` takes them."""
+        return self.row_graph.new_rows(rows)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        return self.row_graph.prior_draws(n, rng)
+
+    @cached_property
+    def row_graph(self) -> RowGraph:
+        """The graph, row by row."""
+        return RowGraph(self.graph, self.start)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "row_graph"}
 
     def _on_rows(self, function: Callable[..., Any], x: Array, shard: Shard) -> Any:
         arrays = self.graph.split.restored(shard)

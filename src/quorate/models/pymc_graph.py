@@ -45,27 +45,27 @@ class Graph:
     @cached_property
     def prior(self) -> Callable[..., Any]:
         """Function of x: the log prior and its gradient."""
-        return self._compile([self.log_prior], gradient=True)
+        return self._compile([self.log_prior], self.mode, gradient=True)
 
     @cached_property
     def prior_alone(self) -> Callable[..., Any]:
         """Function of x: the log prior."""
-        return self._compile([self.log_prior])
+        return self._compile([self.log_prior], self.mode)
 
     @cached_property
     def likelihood(self) -> Callable[..., Any]:
         """Function of x and rows: the log-likelihood and its gradient."""
-        return self._compile([self.log_likelihood], gradient=True, rows=True)
+        return self._compile([self.log_likelihood], self.mode, gradient=True, rows=True)
 
     @cached_property
     def likelihood_alone(self) -> Callable[..., Any]:
         """Function of x and rows: the log-likelihood."""
-        return self._compile([self.log_likelihood], rows=True)
+        return self._compile([self.log_likelihood], self.mode, rows=True)
 
     @cached_property
     def natural(self) -> tuple[tuple[str, ...], Callable[..., Any]]:
         """Names of variables, and the function of x with their values on the natural scale."""
-        return self.names, self._compile(self._shown)
+        return self.names, self._compile(self._shown, self.mode)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,8 +106,17 @@ class Graph:
     @property
     def log_likelihood(self) -> Any:
         """Symbolic log-likelihood of the data."""
-        terms = observed_terms(self.model, self._fresh)
+        terms = observed_terms(self.model, self.fresh)
         return sum(term.sum() for term in terms) + self._potentials("likelihood")
+
+    @property
+    def likelihood_parts(self) -> list[Any]:
+        """Symbolic potentials that belong to the likelihood, as arrays."""
+        return self._potential_arrays("likelihood")
+
+    def compiled(self, outputs: list[Any], *, random: bool = False) -> Callable[..., Any]:
+        """Function of x and rows. One that draws is compiled in PyTensor's default mode."""
+        return self._compile(outputs, None if random else self.mode, rows=True)
 
     @property
     def row_variables(self) -> list[Any]:
@@ -115,21 +124,26 @@ class Graph:
         return [data_of(self.model)[name] for name in self.split.names]
 
     @cached_property
-    def _fresh(self) -> dict[Any, Any]:
+    def fresh(self) -> dict[Any, Any]:
         """Inputs that replace the data; the number of rows is left open."""
         named = zip(self.split.names, self.row_variables, strict=True)
         return {variable: open_input(variable, name) for name, variable in named}
 
     def _potentials(self, role: str) -> Any:
+        return sum(potential.sum() for potential in self._potential_arrays(role))
+
+    def _potential_arrays(self, role: str) -> list[Any]:
         potentials = self.model.replace_rvs_by_values(self.model.potentials)
-        return sum(
-            potential.sum()
-            for variable, potential in zip(self.model.potentials, potentials, strict=True)
-            if self.roles[variable.name] == role
-        )
+        pairs = zip(self.model.potentials, potentials, strict=True)
+        return [value for variable, value in pairs if self.roles[variable.name] == role]
 
     def _compile(
-        self, outputs: list[Any], *, gradient: bool = False, rows: bool = False
+        self,
+        outputs: list[Any],
+        mode: str | None,
+        *,
+        gradient: bool = False,
+        rows: bool = False,
     ) -> Callable[..., Any]:
         pytensor = load("pytensor", "pymc")
         tensor = pytensor.tensor
@@ -139,20 +153,20 @@ class Graph:
             replacements[value] = x[start : start + size].reshape(shape).astype(value.dtype)
             start += size
         if rows:
-            replacements |= self._fresh
+            replacements |= self.fresh
         replacements |= widened(outputs)
         flat = replaced(outputs, replacements)
         if gradient:
             flat.append(pytensor.grad(flat[0], x, disconnected_inputs="ignore"))
-        inputs = [x, *self._fresh.values()] if rows else [x]
+        inputs = [x, *self.fresh.values()] if rows else [x]
         # PyMC's own compile: the log density of impossible parameters is -inf.
         compiled: Callable[..., Any] = load("pymc", "pymc").compile(
-            inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode=self.mode
+            inputs, flat, on_unused_input="ignore", allow_input_downcast=True, mode=mode
         )
         return compiled
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = {"_fresh", "prior", "prior_alone", "likelihood", "likelihood_alone", "natural"}
+        compiled = {"fresh", "prior", "prior_alone", "likelihood", "likelihood_alone", "natural"}
         compiled.add("_many")
         return {name: value for name, value in vars(self).items() if name not in compiled}
 

@@ -38,6 +38,19 @@ class Student:
         sigma, nu = np.moveaxis(np.exp(log_scales), -1, 0)
         return np.asarray(eta + sigma * stdtrit(nu, uniforms))
 
+    def log_densities(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        log_sigma, log_nu = np.moveaxis(log_scales, -1, 0)
+        nu, z = np.exp(log_nu), (response - eta) * np.exp(-log_sigma)
+        tails = 0.5 * (nu + 1) * np.log1p(z**2 / nu)
+        return np.asarray(_constants(nu)[0] - log_sigma - tails)
+
+    def outside(
+        self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
+    ) -> Array:
+        return self.log_densities(eta, log_scales, response)
+
     def prepare(self, seen: Observed) -> Rows:
         self.constants(seen)
         counts = np.ones(len(seen.response)) if seen.weights is None else seen.weights

@@ -74,6 +74,32 @@ def few_rows(rows: Shard) -> dict[str, Any]:
     return {name: np.ascontiguousarray(array[chosen]) for name, array in rows.items()}
 
 
+def some_missing(
+    split: Split, rows: Mapping[str, Any], held: Shard, optional: Sequence[str]
+) -> dict[str, Any]:
+    """Rows first, of the arrays that a user gives. Those that are optional may be missing.
+
+    A row of `held`, which are rows of the model, then stands in for each row.
+    """
+    needed = [name for name in split.names if name not in optional]
+    lacking = [name for name in needed if name not in rows]
+    require(
+        not lacking,
+        f"The rows have no {' and no '.join(lacking)}. Give a dictionary with "
+        f"{', '.join(needed)}; {', '.join(optional) or 'nothing else'} may be missing.",
+    )
+    given = Split(tuple((name, axis) for name, axis in split.axes if name in rows))
+    require(bool(given.axes), f"Give at least one of {', '.join(split.names)}, to count the rows.")
+    arrays = given.rows(rows)
+    n_rows = len(next(iter(arrays.values())))
+    stand_ins = {
+        name: np.repeat(np.asarray(held[name])[:1], n_rows, axis=0)
+        for name in split.names
+        if name not in rows
+    }
+    return {name: (arrays | stand_ins)[name] for name in split.names}
+
+
 def part(rows: Shard, which: Any) -> dict[str, Any]:
     """The rows that `which` selects."""
     return {name: np.ascontiguousarray(array[which]) for name, array in rows.items()}

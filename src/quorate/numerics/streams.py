@@ -49,6 +49,8 @@ class Purpose(IntEnum):
     WEIGHED = 19
     TRAJECTORIES = 20
     LOCAL = 21
+    RESPONSES = 22
+    RESPONSE_SEEDS = 23
 
 
 @dataclass(frozen=True)

@@ -60,21 +60,23 @@ class Evaluate(NamedTuple):
     coefficients: CodedArray | None = None
 
 
-class Local(NamedTuple):
-    """Worker `worker` computes the local parameters of groups of a shard, at draws of the others.
+class ShardTask(NamedTuple):
+    """Worker `worker` computes something of the rows of one shard, after a run.
 
-    `points` are (n_points, d): the global parameters, points `first_point`, … of all. Without
-    `groups`, moments of all groups are wanted, summed over the points. With the codes of some
-    groups, a draw of their parameters is wanted for each point; `numbers` (n_points,) tell which
-    global draws the points are, and are the keys of the randomness.
+    `what` names the work: see `quorate.engines.after`. `points` (n_points, d) are draws of the
+    parameters; `numbers` (n_points,) tell which draws of the run they are, and are keys of
+    randomness. `given` are other arrays that the work takes, by name. The work on a shard is cut
+    into `n_pieces`, of which this is number `piece`.
     """
 
     worker: int
     shards: tuple[int, ...]  # one
-    first_point: int
+    what: str
+    piece: int
+    n_pieces: int
     points: Array
     numbers: IntArray
-    groups: IntArray | None = None
+    given: Arrays = NOTHING
 
 
 class Release(NamedTuple):
@@ -133,9 +135,9 @@ class Stop(NamedTuple):
     finished: bool
 
 
-Question = Evaluate | Survey | Local  # work with a single answer
-Work = Task | Evaluate | Survey | Local
-Command = Task | Evaluate | Survey | Local | Release | Keep | Start | Kill | Note | Stop
+Question = Evaluate | Survey | ShardTask  # work with a single answer
+Work = Task | Evaluate | Survey | ShardTask
+Command = Task | Evaluate | Survey | ShardTask | Release | Keep | Start | Kill | Note | Stop
 
 # ---------------------------------------------------------------- events
 
@@ -225,14 +227,13 @@ class Surveyed(NamedTuple):
         return True
 
 
-class LocalFound(NamedTuple):
-    """Local parameters of groups: arrays by the number of their level, and by name.
+class ShardFound(NamedTuple):
+    """What a worker found out about the rows of a shard: arrays by name.
 
-    Moments have `groups`, `centres` and `sums`, as in `quorate.models.groups.levels.Moments`. Draws
-    have `groups` (m,) and `draws` (n_points, m, q). The points of the task are not sent back.
+    The points of the task, and what else it was given, are not sent back.
     """
 
-    task: Local
+    task: ShardTask
     found: Arrays
 
     @property
@@ -251,7 +252,7 @@ class LocalFound(NamedTuple):
         return True
 
 
-Answer = Block | Values | Surveyed | LocalFound
+Answer = Block | Values | Surveyed | ShardFound
 
 
 class WorkerJoined(NamedTuple):
@@ -306,7 +307,7 @@ Event = (
     Block
     | Values
     | Surveyed
-    | LocalFound
+    | ShardFound
     | WorkerJoined
     | WorkerLost
     | WorkerFailed

@@ -1,6 +1,7 @@
 """Draws in ArviZ's form: labelled arrays, in groups."""
 
 from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,3 +149,12 @@ def inference_data(tree: "xr.DataTree") -> Any:
         return tree
     groups = {name: group.to_dataset() for name, group in tree.children.items()}
     return arviz.InferenceData(**groups)
+
+
+def for_arviz(tree: "xr.DataTree") -> Any:
+    """The tree as ArviZ's own functions take it: InferenceData if the ArviZ here is before 1.0."""
+    try:
+        installed = int(version("arviz").partition(".")[0])
+    except PackageNotFoundError:
+        return tree
+    return tree if installed >= 1 else inference_data(tree)

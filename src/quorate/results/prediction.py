@@ -1,4 +1,5 @@
-"""Prediction of rows by a regression: for groups that the run knows, and for new ones.
+"""Prediction of new rows: of regressions, for groups that the run knows and for new ones; and of
+all models that draw responses.
 
 The coefficients of a known group are drawn by the workers that hold its rows, jointly with the
 global parameters. Those of a new group are drawn from N(0, Σ). Where groups lie within others, a
@@ -7,7 +8,7 @@ new group may lie within a known one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from quorate.models.groups.levels import levels_of
 from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.observed import extras_of
 from quorate.models.protocol import Model
+from quorate.models.rows import RowModel, Seeds, new_rows, require_ability
 from quorate.results.local import LocalDraws, spaced
 
 if TYPE_CHECKING:
@@ -28,29 +30,31 @@ if TYPE_CHECKING:
 
 N_DRAWS = 1000
 INTERVAL = 0.94
-_SEED = 0  # the same rows get the same prediction
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a regression says of some rows, draw by draw.
+    """What a model says of some rows, draw by draw.
 
     Parameters
     ----------
     expected
-        The mean of the response given the parameters, (n_draws, n_rows).
+        The mean of the response given the parameters, (n_draws, n_rows); None if the model does
+        not tell it.
     responses
         Draws of the response itself, (n_draws, n_rows).
     is_new
         Rows whose group the run does not know on some level, (n_rows,).
     """
 
-    expected: Array
+    expected: Array | None
     responses: Array
     is_new: NDArray[np.bool_]
 
     def summary(self, interval: float = INTERVAL) -> "pd.DataFrame":
-        """Mean, sd and equal-tailed interval of the expected response and of the response.
+        """Mean, sd and equal-tailed intervals of the expected response and of the response.
+
+        Where the model does not tell what to expect, mean and sd are those of the response.
 
         Parameters
         ----------
@@ -58,18 +62,18 @@ class Prediction:
             Probability of the intervals.
         """
         require(0 < interval < 1, f"interval must be between 0 and 1, not {interval}.")
+        shape = self.responses.shape
+        require(len(shape) == 2, f"Rows have responses of shape {shape[2:]}. Use `responses`.")
         tails = [(1 - interval) / 2, (1 + interval) / 2]
-        low, high = np.quantile(self.expected, tails, axis=0)
         response_low, response_high = np.quantile(self.responses, tails, axis=0)
-        columns = {
-            "mean": self.expected.mean(axis=0),
-            "sd": self.expected.std(axis=0),
-            "lower": low,
-            "upper": high,
-            "response_lower": response_low,
-            "response_upper": response_high,
-            "new_group": self.is_new,
-        }
+        shown = self.responses if self.expected is None else self.expected
+        columns = {"mean": shown.mean(axis=0), "sd": shown.std(axis=0)}
+        if self.expected is not None:
+            low, high = np.quantile(self.expected, tails, axis=0)
+            columns |= {"lower": low, "upper": high}
+        columns |= {"response_lower": response_low, "response_upper": response_high}
+        if self.expected is not None:
+            columns["new_group"] = self.is_new
         frame: pd.DataFrame = load("pandas", "arviz").DataFrame(columns)
         return frame
 
@@ -85,16 +89,20 @@ class Known(Protocol):
 
 
 def predicted(
-    model: Model, points: Array, rows: Any, known: Known | None, n: int, **asked: Any
+    model: Model,
+    points: Array,
+    rows: Any,
+    known: Known | None,
+    n: int,
+    seed: int = 0,
+    variable: str | None = None,
+    **asked: Any,
 ) -> Prediction:
-    """Predict rows; see `quorate.results.result.Result.predict`."""
+    """Predict rows; see `quorate.results.predictive.predict`."""
+    rng = np.random.default_rng(seed)
     if not isinstance(model, GeneralisedLinearModel | GroupedRegression):
-        raise BadInputError(
-            f"{type(model).__name__} cannot predict rows. Only ready-made regressions and formulas "
-            "can: give `Result.posterior` to the predictive functions of NumPyro or PyMC."
-        )
+        return _of_program(model, points[spaced(len(points), n)], rows, variable, rng)
     arrays = _arrays(model, rows)
-    rng = np.random.default_rng(_SEED)
     if isinstance(model, GeneralisedLinearModel):
         some = points[spaced(len(points), n)]
         eta = model.predictors(some, arrays)
@@ -110,6 +118,43 @@ def predicted(
         eta += np.einsum("rj,nrj->nr", model.varying_columns(arrays, level), local[:, which])
         is_new |= ~is_known[which]
     return _prediction(model.fixed, points[numbers], eta, arrays, is_new, rng)
+
+
+def _of_program(
+    model: Model, points: Array, rows: Any, variable: str | None, rng: np.random.Generator
+) -> Prediction:
+    """Predict rows by a model that draws responses."""
+    require(
+        not levels_of(model),
+        f"{type(model).__name__} has parameters of groups. Only regressions predict new rows of "
+        "groups; use `posterior_predictive` for the rows of the run.",
+    )
+    require_ability(model, "responses")
+    arrays = new_rows(model, rows)
+    some = cast(RowModel, model).rows_at(points, arrays)
+    found = some.responses(RowNumbers(rng, len(points)))
+    names = ", ".join(found)
+    require(
+        variable in found or (variable is None and len(found) == 1),
+        f"The model observes {names}. Say which of them to predict: variable={next(iter(found))!r}",
+    )
+    chosen = found[variable or next(iter(found))]
+    is_new = np.zeros(chosen.shape[1], dtype=bool)
+    return Prediction(some.expected(), chosen, is_new)
+
+
+@dataclass(frozen=True)
+class RowNumbers:
+    """Random numbers for the responses of rows, from one generator; a `models.rows.Random`."""
+
+    rng: np.random.Generator
+    n_points: int
+
+    def uniforms(self, n_rows: int) -> Array:
+        return self.rng.uniform(size=(self.n_points, n_rows))
+
+    def seeds(self) -> Seeds:
+        return self.rng.integers(1 << 32, size=(self.n_points, 2), dtype=np.uint32)
 
 
 def _arrays(model: GeneralisedLinearModel | GroupedRegression, rows: Any) -> Mapping[str, Any]:

@@ -15,19 +15,17 @@ from quorate._extras import load
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, named_shards, require
 from quorate.merging.ess import ess_and_rhat, fewest_draws
-from quorate.models.groups.levels import levels_of
 from quorate.models.protocol import Model
 from quorate.numerics.ess import bulk_ess, ess_of_chains, in_chains, nested_rhat, split_rhat
 from quorate.numerics.names import named_scalars
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Evidence
 from quorate.protocol.timeline import Timeline
-from quorate.results import notebook, saved
+from quorate.results import about_rows, notebook, predictive, saved
 from quorate.results.arviz import inference_data
 from quorate.results.export import export
 from quorate.results.local import LocalParameters, LocalWork
 from quorate.results.marginals import FEWEST, Densities
-from quorate.results.prediction import N_DRAWS, Prediction, predicted
 from quorate.results.summary import gone_in_words, slow_in_words, summary_row
 from quorate.results.tree import chain_rows, tree_of
 from quorate.trust.verdict import GOOD, Verdict
@@ -82,6 +80,8 @@ class Result:
         the constants that the model leaves in its log densities.
     local_work
         Asks workers for the parameters of groups; None where there is no run to ask.
+    row_work
+        Asks workers about single rows; None where there is no run to ask.
     """
 
     model: Model
@@ -102,6 +102,14 @@ class Result:
     n_passes: int = 0
     log_evidence: Evidence | None = None
     local_work: LocalWork | None = None
+    row_work: about_rows.RowWork | None = None
+
+    log_likelihood = about_rows.log_likelihood
+    loo = about_rows.loo
+    waic = about_rows.waic
+    predict = predictive.predict
+    posterior_predictive = predictive.posterior_predictive
+    prior_predictive = predictive.prior_predictive
 
     @cached_property
     def variables(self) -> dict[str, Array]:
@@ -130,26 +138,6 @@ class Result:
         return LocalParameters.of(
             self.model, self.unconstrained, lambda: self.chain_rows, folder, work
         )
-
-    def predict(self, rows: Any, n: int = N_DRAWS, **asked: Any) -> Prediction:
-        """Predict rows by a regression: their expected responses, and responses.
-
-        Rows of groups that the run knows are predicted with the coefficients of these groups. Other
-        groups are new: their coefficients are drawn from the distribution of groups.
-
-        Parameters
-        ----------
-        rows
-            A table with the columns that the formula reads; the response is not needed. For models
-            of no formula a dictionary of the arrays that they take; `group` and `inner` are labels.
-        n
-            Number of draws to predict with, evenly spaced.
-        asked
-            `engine`, `workers` and `progress` for the work on known groups, as for
-            `LocalParameters.summary`.
-        """
-        known = self.local if levels_of(self.model) else None
-        return predicted(self.model, self.unconstrained, rows, known, n, **asked)
 
     @cached_property
     def posterior(self) -> "xr.DataTree":

@@ -36,6 +36,7 @@ from quorate.run.fitting import Fitting
 from quorate.run.local import LocalRun
 from quorate.run.prior_of_lost_shards import restore_prior
 from quorate.run.progress import Listener, Phase, Progress, Stages, silence
+from quorate.run.row_work import RowRun
 from quorate.run.rows import row_of
 from quorate.run.settings import Settings
 from quorate.run.stopping import DISK_LOST, DONE, INTERRUPTED, WORKERS_LOST, Stopping
@@ -308,6 +309,7 @@ class Run:
             run_dir=str(self.folder),
             verdict=self.verdict,
             local_work=LocalRun(self.folder, self.model, self.scheme.received.excluded),
+            row_work=RowRun(self.folder, self.model, self.scheme.received.excluded),
         )
 
     def final_result(self) -> Result:

@@ -19,6 +19,7 @@ from quorate.models.groups.programs.integral import (
     searched,
 )
 from quorate.models.protocol import Shard
+from quorate.models.rows import Ability, Seeds
 
 
 class Program(Protocol):
@@ -45,6 +46,21 @@ class Program(Protocol):
 
     def joint(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
         """log p(z_g | x) + Σ over rows of g of log p(row | x, z_g), Jacobian included, (m,)."""
+
+    def row_densities(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
+        """log p(row | x, z) of each row, (n_rows,), sorted by group."""
+
+    def lacks(self, ability: Ability) -> str:
+        """What is missing for something that a result asks for; empty if nothing is."""
+
+    def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
+        """Draws of what is observed, (n_points, n_rows, ...), rows sorted by group.
+
+        `z` is (n_points, m, q).
+        """
+
+    def observed(self, inputs: Any) -> dict[str, Array]:
+        """What was observed, (n_rows, ...), sorted by group. Other arrays may be there, too."""
 
     def natural(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
         """Parameters of groups on their natural scale, (m, r)."""
@@ -76,10 +92,14 @@ class AtPoint:
 
     def value(self, x: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
         """The log-likelihood of a shard, with local parameters integrated out."""
+        return self.of_groups(x, given, backend).sum()
+
+    def of_groups(self, x: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
+        """The integrated log-likelihood of each group, (m,)."""
         joint = self._joint(x, given, backend)
         centres, spreads = placed(joint, given, backend)
         totals = log_integrals(joint, centres, spreads, given, backend)
-        return (totals + log_det(spreads, backend)).sum()
+        return totals + log_det(spreads, backend)
 
     def value_and_gradient(self, x: AnyArray, given: Arguments, backend: Backend) -> Any:
         """The integrated log-likelihood and its gradient, under JAX."""
@@ -124,6 +144,11 @@ class AtPoint:
         """Natural values (m, r) of x and z, which are one vector here."""
         x, z = both[: self._dim], self._local(both, given)
         return self._program.natural(x, z, given.inputs, backend)
+
+    def of_rows(self, both: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
+        """Log densities (n_rows,) of rows at x and z, which are one vector here."""
+        x, z = both[: self._dim], self._local(both, given)
+        return self._program.row_densities(x, z, given.inputs, backend)
 
     def _local(self, both: AnyArray, given: Arguments) -> AnyArray:
         return both[self._dim :].reshape(given.anchors.shape)

@@ -10,9 +10,11 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, WrongShapeError
 from quorate.models.arrays import AnyArray
 from quorate.models.checks import call, require_real, require_scalar
+from quorate.models.function_rows import checked_responses, named_responses
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import Backend, JaxBackend, NumpyBackend
 from quorate.models.groups.programs.model import (
+    NO_PRIOR,
     JaxProgramModel,
     ProgramModel,
     require_few_dimensions,
@@ -20,6 +22,7 @@ from quorate.models.groups.programs.model import (
 from quorate.models.groups.programs.shards import codes_of, compact
 from quorate.models.parameters import Parameters, declared
 from quorate.models.protocol import Shard
+from quorate.models.rows import Ability, Seeds
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class LocalFunctions:
         What is global, and what each group has.
     groups
         The column that defines groups.
+    simulate
+        `simulate` of `from_functions`, if it was given.
     """
 
     prior: Callable[..., Any]
@@ -42,6 +47,7 @@ class LocalFunctions:
     parameters: Parameters
     local: Parameters
     groups: str
+    simulate: Callable[..., Any] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,15 +68,44 @@ class LocalFunctions:
         return value + self.parameters.log_jacobian(x, backend.xp)
 
     def joint(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
-        xp, index, rows = backend.xp, inputs["index"], inputs["rows"]
+        xp, index = backend.xp, inputs["index"]
         parameters = self.parameters.constrain(x, xp)
         own = call("log_local", self.of_groups, parameters, self.local.constrain(z, xp))
         _require_shape("log_local", own, len(z), "group")
-        local = self.local.constrain(z[index], xp)
-        values = call("log_likelihood", self.of_rows, parameters, local, rows)
-        _require_shape("log_likelihood", values, len(index), "row")
-        sums = backend.sum_by_group(values, index, len(z))
+        sums = backend.sum_by_group(self.row_densities(x, z, inputs, backend), index, len(z))
         return own + self.local.log_jacobian(z, xp) + sums
+
+    def row_densities(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
+        xp, index = backend.xp, inputs["index"]
+        given = self.parameters.constrain(x, xp), self.local.constrain(z[index], xp)
+        values = call("log_likelihood", self.of_rows, *given, inputs["rows"])
+        _require_shape("log_likelihood", values, len(index), "row")
+        return values
+
+    def lacks(self, ability: Ability) -> str:
+        if ability == "responses" and self.simulate is None:
+            return (
+                "The model cannot draw responses. Give `simulate` to from_functions: a function of "
+                "parameters, local parameters of each row, rows and a numpy Generator that "
+                "returns a response for each row."
+            )
+        return "" if ability != "prior_draws" else NO_PRIOR
+
+    def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
+        function, index, rows = self.simulate, inputs["index"], inputs["rows"]
+        assert function is not None
+        found = []
+        for x, at, seed in zip(points, z, seeds, strict=True):
+            given = self.parameters.constrain(x), self.local.constrain(at[index])
+            rng = np.random.default_rng(seed)
+            found.append(named_responses(call("simulate", function, *given, rows, rng)))
+        return {
+            name: checked_responses(name, np.array([one[name] for one in found]), rows)
+            for name in found[0]
+        }
+
+    def observed(self, inputs: Any) -> dict[str, Array]:
+        return dict(inputs["rows"])
 
     def natural(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
         values = self.local.named(z, backend.xp)
@@ -97,6 +132,7 @@ def from_local_functions(
     groups: str | None,
     backend: str,
     start: tuple[float, ...],
+    simulate: Callable[..., Any] | None = None,
 ) -> ProgramModel:
     """The model of `from_functions` with `local`."""
     if not isinstance(local, Mapping):
@@ -110,7 +146,9 @@ def from_local_functions(
         )
     own = declared(local)
     require_few_dimensions(own.dim, ", ".join(own.names))
-    functions = LocalFunctions(log_prior, log_local, log_likelihood, parameters, own, groups)
+    functions = LocalFunctions(
+        log_prior, log_local, log_likelihood, parameters, own, groups, simulate
+    )
     if backend == "jax":
         return JaxProgramModel(functions, start, JaxBackend())
     return ProgramModel(functions, start, NumpyBackend())

@@ -1,6 +1,5 @@
 """Models with local parameters from programs: any log joint density of groups and their rows."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,10 +15,13 @@ from quorate.models.groups.programs.anchors import anchored, examined_mode, unan
 from quorate.models.groups.programs.at_point import AtPoint, Program
 from quorate.models.groups.programs.backends import Backend
 from quorate.models.groups.programs.integral import Arguments
+from quorate.models.groups.programs.shards import compact
+from quorate.models.groups.programs.single_rows import ProgramRows
 from quorate.models.groups.quadrature import MOST_DIMENSIONS
 from quorate.models.jaxed_many import points_at_once, rows_in
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
+from quorate.models.rows import Ability
 
 _NUMBERS = 1 << 24  # uniform numbers held at a time, for draws of local parameters
 _FEW_GROUPS, _FEW_ROWS = 300, 10_000  # that may stand for all groups of a shard
@@ -33,6 +35,12 @@ def require_few_dimensions(dim: int, names: str) -> None:
         f"A group has {dim} local parameters: {names}. They are integrated out at nodes, which is "
         f"done for 1 to {MOST_DIMENSIONS} of them. Make some of them global.",
     )
+
+
+NO_PRIOR = (
+    "Models of programs with local parameters do not draw from their prior. Formulas with groups "
+    "do; NumPyro and PyMC have functions of their own for it."
+)
 
 
 class Ready(NamedTuple):
@@ -51,6 +59,8 @@ class ProgramModel:
     program: Program
     start: tuple[float, ...]
     backend: Backend = field(compare=False)
+
+    rows_at_once = 20_000  # of a piece of work after a run: each is compiled anew
 
     @property
     def dim(self) -> int:
@@ -118,23 +128,58 @@ class ProgramModel:
         """Draws of some groups, from the rows of these groups alone."""
         if len(groups) == 0 or len(points) == 0:
             return np.zeros((len(points), len(groups), len(self.program.level.names)))
-        given, ready = self._given(shard), self._ready(shard)
-        given, n_rows = self._of_groups(shard, given, ready.codes, groups)
+        given, n_rows = self._of_groups(shard, groups)
+        z = self._local_points(points, given, n_rows, groups, uniforms)
+        both = np.concatenate([points, z.reshape(len(points), -1)], axis=1)
+        return np.asarray(self.backend.each(self.at.natural, both, given, n_rows))
+
+    def _local_points(
+        self, points: Array, given: Arguments, n_rows: int, groups: IntArray, uniforms: Uniforms
+    ) -> Array:
+        """Draws of the unconstrained parameters of some groups, (n, m, q)."""
         mean, factor = self._rough_normal(points, given, n_rows)
         wanted = numbers_needed(self.program.local_dim)
         numbers = uniforms(self.program.level.name, groups, wanted)
 
-        def at(function: Callable[..., Any], z: Array) -> Array:
+        def joint(z: Array) -> Array:
             both = np.concatenate([points, z.reshape(len(points), -1)], axis=1)
-            return np.asarray(self.backend.each(function, both, given, n_rows))
+            return np.asarray(self.backend.each(self.at.joint, both, given, n_rows))
 
-        z = independence_draws(lambda z: at(self.at.joint, z), mean, factor, numbers)
-        return at(self.at.natural, z)
+        return independence_draws(joint, mean, factor, numbers)
 
-    def _of_groups(
+    def lacks(self, ability: Ability) -> str:
+        return self.program.lacks(ability)
+
+    def group_log_likelihoods(self, points: Array, shard: Shard, groups: IntArray) -> Array:
+        given, n_rows = self._of_groups(shard, groups)
+        return np.asarray(self.backend.each(self.at.of_groups, points, given, n_rows))
+
+    def rows_of_groups(
+        self,
+        points: Array,
+        shard: Shard,
+        groups: IntArray,
+        uniforms: Uniforms,
+        of_prior: bool = False,
+    ) -> tuple[IntArray, ProgramRows]:
+        require(not of_prior, NO_PRIOR)
+        given, n_rows = self._of_groups(shard, groups)
+        z = self._local_points(points, given, n_rows, groups, uniforms)
+        codes = self.program.row_codes(shard)
+        places = np.flatnonzero(np.isin(codes, groups))
+        places = places[compact(codes[places])[2]]
+        return places, ProgramRows(self, points, z, given)
+
+    def _of_groups(self, shard: Shard, groups: IntArray) -> tuple[Arguments, int]:
+        """Arguments for some of the groups of a shard, and their number of rows."""
+        given, codes = self._given(shard), self._ready(shard).codes
+        if len(groups) == len(codes):
+            return given, len(self.program.row_codes(shard))
+        return self._part(shard, given, codes, groups)
+
+    def _part(
         self, shard: Shard, given: Arguments, codes: IntArray, groups: IntArray
     ) -> tuple[Arguments, int]:
-        """Arguments for some of the groups of a shard, and their number of rows."""
         of_groups = np.isin(self.program.row_codes(shard), groups)
         inputs, _ = self.program.prepared({name: rows[of_groups] for name, rows in shard.items()})
         places = np.searchsorted(codes, groups)
@@ -172,7 +217,7 @@ class ProgramModel:
         step = min(len(codes) // _FEW_GROUPS, rows_in(shard) // _FEW_ROWS)
         some, times = given, 1.0
         if step > 1:
-            some, times = self._of_groups(shard, given, codes, codes[::step])[0], float(step)
+            some, times = self._part(shard, given, codes, codes[::step])[0], float(step)
         try:
             with np.errstate(all="ignore"):  # a search may pass through points of density 0
                 x, effort = examined_mode(_ShardPosterior(self, times), some, self.initial())

@@ -28,8 +28,10 @@ from quorate.models.groups.programs.plates import (
 from quorate.models.numpyro_axes import axes_of_trace
 from quorate.models.numpyro_program import (
     Site,
+    drawn,
     examine,
     factors_in,
+    frames_in,
     is_latent,
     log_probs,
     run_at,
@@ -107,6 +109,32 @@ class NumpyroPlate:
             [self.of_group(trace, name).reshape(len(z), -1) for name in self.shown], axis=1
         )
 
+    def responses(
+        self,
+        x: AnyArray,
+        z: AnyArray,
+        rows: Mapping[str, Any],
+        constants: Constants,
+        key: AnyArray,
+    ) -> dict[str, AnyArray]:
+        """Draws of what is observed of rows, rows first."""
+        xp = jax_in_float64().numpy
+        arguments = {**constants, **self.split.restored(rows, xp)}
+        trace = drawn(self.model, arguments, self.free(x, z), key)
+        return self._rows_first(trace)
+
+    def observed(
+        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+    ) -> dict[str, Array]:
+        """What was observed of rows, rows first."""
+        trace, _ = self.run(x, z, rows, constants)
+        return {name: np.asarray(value) for name, value in self._rows_first(trace).items()}
+
+    def _rows_first(self, trace: Mapping[str, Any]) -> dict[str, AnyArray]:
+        xp, axes = jax_in_float64().numpy, self.row_axes
+        names = [name for name in axes if name not in self.roles]
+        return {name: xp.moveaxis(trace[name]["value"], axes[name], 0) for name in names}
+
     def of_group(self, trace: Mapping[str, Any], name: str) -> AnyArray:
         """The value of a site with its axis of groups first."""
         xp = jax_in_float64().numpy
@@ -144,6 +172,11 @@ class NumpyroPlate:
     ) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """The trace of the program, and the log-Jacobians of latent sites."""
         xp = jax_in_float64().numpy
+        return run_at(self.model, {**constants, **self.split.restored(rows, xp)}, self.free(x, z))
+
+    def free(self, x: AnyArray, z: AnyArray) -> dict[str, AnyArray]:
+        """Unconstrained values of all latent variables, by name."""
+        xp = jax_in_float64().numpy
         free, start = {}, 0
         for site in self.sites:
             free[site.name] = x[start : start + prod(site.shape)].reshape(site.shape)
@@ -153,7 +186,7 @@ class NumpyroPlate:
             values = z[:, start : start + prod(site.shape)].reshape(len(z), *site.shape)
             free[site.name] = xp.moveaxis(values, 0, self.group_axes[site.name])
             start += prod(site.shape)
-        return run_at(self.model, {**constants, **self.split.restored(rows, xp)}, free)
+        return free
 
     def _run_example(self, x: AnyArray) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         rows, constants, n_groups = self.example
@@ -193,7 +226,7 @@ def from_local_numpyro(
     rows = split.rows(data)
     constants = {name: value for name, value in data.items() if name not in split.names}
     found, trace = examine(model, {**constants, **split.restored(rows, xp)})
-    n_groups, dims = _frames(trace, local)
+    n_groups, dims = frames_in(trace, local)
     roles = read_roles(factors_in(trace), factors, "factor")
     plate = _read_plate(model, split, found, trace, dims, len(next(iter(rows.values()))), roles)
     names = tuple(label for site in plate.sites for label in site.labels)
@@ -210,23 +243,6 @@ def from_local_numpyro(
 
 
 _NO_LEVEL = Level("", (), ())
-
-
-def _frames(trace: Mapping[str, Any], local: str) -> tuple[int, dict[str, int]]:
-    """Size of the plate of groups, and for each sample site within it, the plate's dimension."""
-    plates = [name for name, site in trace.items() if site["type"] == "plate"]
-    require(
-        local in plates,
-        f"The program has no plate named {local!r}. It has {', '.join(plates) or 'none'}.",
-    )
-    dims = {
-        name: frame.dim
-        for name, site in trace.items()
-        if site["type"] == "sample"
-        for frame in site["cond_indep_stack"]
-        if frame.name == local
-    }
-    return int(trace[local]["args"][0]), dims
 
 
 def _read_plate(

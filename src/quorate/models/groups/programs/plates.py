@@ -18,10 +18,12 @@ from quorate.models.arrays import AnyArray
 from quorate.models.axes import Axes
 from quorate.models.checks import call
 from quorate.models.groups.levels import Level
-from quorate.models.groups.programs.backends import Backend
-from quorate.models.groups.programs.model import JaxProgramModel
+from quorate.models.groups.programs.backends import Backend, JaxBackend
+from quorate.models.groups.programs.model import NO_PRIOR, JaxProgramModel
 from quorate.models.groups.programs.shards import codes_of, compact
+from quorate.models.jaxed_many import ManyPoints
 from quorate.models.protocol import Shard
+from quorate.models.rows import Ability, Seeds
 from quorate.models.splitting import Split
 
 Constants = Mapping[str, Any]  # what a program takes besides rows
@@ -97,6 +99,43 @@ class PlateProgram:
         own, of_rows = call("model", self.plate.densities, x, placed, rows, constants)
         own = own if self.shrinking is not None else own[inputs["labels"]]
         return own + backend.sum_by_group(of_rows, inputs["index"], len(z))
+
+    def row_densities(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
+        placed, constants = self.placed(z, inputs, backend)
+        return call("model", self.plate.densities, x, placed, inputs["rows"], constants)[1]
+
+    def lacks(self, ability: Ability) -> str:
+        if ability == "responses" and not hasattr(self.plate, "responses"):
+            return (
+                "PyMC models with `local` variables do not draw responses here. Give "
+                "`Result.posterior` and `Result.local.draws` to PyMC's own functions."
+            )
+        return "" if ability != "prior_draws" else NO_PRIOR
+
+    def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
+        plate = self.plate
+        n_points, dim = points.shape
+        both = np.concatenate([points, z.reshape(n_points, -1), seeds], axis=1)
+        backend, (m, q) = JaxBackend(), z.shape[1:]
+
+        def of_point(numbers: AnyArray, inputs: Any) -> AnyArray:
+            local = numbers[dim:-2].reshape(m, q)
+            placed, constants = self.placed(local, inputs, backend)
+            key = numbers[-2:].astype(backend.xp.uint32)
+            return plate.responses(  # type: ignore[attr-defined]
+                numbers[:dim], placed, inputs["rows"], constants, key
+            )
+
+        found: dict[str, Array] = ManyPoints(of_point)(both, inputs, len(inputs["index"]))
+        return found
+
+    def observed(self, inputs: Any) -> dict[str, Array]:
+        dim, m = len(self.names), len(inputs["labels"])
+        placed, constants = self.placed(np.zeros((m, self.local_dim)), inputs, JaxBackend())
+        told: dict[str, Array] = self.plate.observed(  # type: ignore[attr-defined]
+            np.zeros(dim), placed, inputs["rows"], constants
+        )
+        return told
 
     def natural(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
         placed, constants = self.placed(z, inputs, backend)

@@ -70,14 +70,24 @@ class ByNodes:
         self, points: Points, codes: IntArray, uniforms: LevelUniforms
     ) -> tuple[tuple[IntArray, Array]]:
         """A draw of z of some groups for each point, with the codes of the groups."""
-        anchors = self.anchors[:, np.searchsorted(self.rows.codes, codes)]
-        some = replace(self, rows=self.rows.of_groups(codes), anchors=anchors)
-        numbers = uniforms(0, codes)
-        draws = np.empty((*numbers.shape[:2], len(anchors)))
+        some, numbers = self._of_groups(codes), uniforms(0, codes)
+        draws = np.empty((*numbers.shape[:2], self.dim))
         for chunk in some._chunks(points):
             at = (chunk.points, chunk.bundle.which)
             draws[at] = chunk.draws(for_moments(self.effort), numbers[at])
         return ((codes, draws),)
+
+    def group_integrals(self, points: Points, codes: IntArray) -> Array:
+        """Logarithms of the integrals of some groups, (n, m), without what is outside."""
+        integrals = np.empty((len(points.betas), len(codes)))
+        for chunk in self._of_groups(codes)._chunks(points):
+            found = chunk.nodes(self.effort).log_integrals
+            integrals[chunk.points, chunk.bundle.which] = found
+        return integrals
+
+    def _of_groups(self, codes: IntArray) -> "ByNodes":
+        anchors = self.anchors[:, np.searchsorted(self.rows.codes, codes)]
+        return replace(self, rows=self.rows.of_groups(codes), anchors=anchors)
 
     @property
     def fewest_nodes(self) -> int:

@@ -15,6 +15,7 @@ from scipy.special import betaln
 from quorate._types import Array
 from quorate.models.arrays import log_sech2
 from quorate.models.groups.levels import Level
+from quorate.models.prior_draws import drawn
 from quorate.models.priors import Prior
 from quorate.models.supports import Correlation
 
@@ -86,6 +87,13 @@ class Covariance:
         values += (a * log_sech2(free, np) - constant).sum(axis=1)
         gradients[:, self._q :] = -2 * a * np.tanh(free)
         return values, gradients
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws of the unconstrained coordinates from the prior, (n, dim)."""
+        named = zip(self.sd_priors, self.variables, strict=False)
+        logs = [np.log(drawn(prior, n, rng, name)) for prior, name in named]
+        partial = 2 * rng.beta(self._beta, self._beta, size=(n, len(self._beta))) - 1
+        return np.column_stack([*logs, np.arctanh(partial)])
 
     def gradient(self, points: Array, slopes: Array) -> Array:
         """Gradients (n, dim) of a function whose derivative in Σ is `slopes` (n, q, q)."""

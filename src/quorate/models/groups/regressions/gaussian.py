@@ -132,6 +132,13 @@ class ClosedForm:
             draws[at] = given.mean + np.stack(coloured(given.upper, normals[at]))
         return ((codes, np.moveaxis(draws, 0, 2)),)
 
+    def group_integrals(self, points: Points, codes: IntArray) -> Array:
+        """Logarithms of the integrals of some groups, (n, m), without what is outside."""
+        integrals = np.empty((len(points.betas), len(codes)))
+        for given in self.of_groups(np.searchsorted(self.codes, codes))._given(points):
+            integrals[given.points, given.groups] = given.log_integrals
+        return integrals
+
     def of_groups(self, which: IntArray | slice) -> "ClosedForm":
         """Some groups, by their positions."""
         return replace(

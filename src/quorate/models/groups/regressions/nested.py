@@ -173,6 +173,18 @@ class NestedByNodes:
             _joined([(nesting.inner, draws[1]) for nesting, draws in found]),
         )
 
+    def group_integrals(self, points: Points, codes: IntArray) -> Array:
+        """Logarithms of the integrals of some outer groups, (n, m), without what is outside."""
+        integrals = np.empty((len(points.betas), len(codes)))
+        for block in self.blocks:
+            outer = np.flatnonzero(np.isin(block.nesting.outer, codes))
+            if len(outer):
+                some = block.of_outer(outer)
+                which = np.searchsorted(codes, some.nesting.outer)
+                for found in self._of_block(some, points, keep=False):
+                    integrals[found.points, which] = found.outer.log_integrals
+        return integrals
+
     def _drawn(self, block: Block, points: Points, uniforms: LevelUniforms) -> tuple[Array, Array]:
         numbers = [uniforms(0, block.nesting.outer), uniforms(1, block.nesting.inner)]
         parts = [

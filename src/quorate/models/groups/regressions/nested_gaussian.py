@@ -152,6 +152,13 @@ class NestedClosedForm:
         u, v = (np.moveaxis(drawn, 0, 2) for drawn in draws)
         return (nesting.outer, u), (nesting.inner, v)
 
+    def group_integrals(self, points: Points, codes: IntArray) -> Array:
+        """Logarithms of the integrals of some outer groups, (n, m), without what is outside."""
+        integrals = np.empty((len(points.betas), len(codes)))
+        for given in self._of_groups(codes)._given(points):
+            integrals[given.points, given.part.outer] = given.log_integrals
+        return integrals
+
     def _of_groups(self, codes: IntArray) -> "NestedClosedForm":
         outer = np.searchsorted(self.nesting.outer, np.sort(codes))
         inner = self.nesting.inner_of(outer)

@@ -21,6 +21,7 @@ from quorate.models.formula import Design
 from quorate.models.glm import GeneralisedLinearModel, Prepare
 from quorate.models.groups.levels import Level, LevelUniforms, Moments, Uniforms
 from quorate.models.groups.local import numbers_needed
+from quorate.models.groups.regressions import single_rows
 from quorate.models.groups.regressions.by_nodes import ByNodes
 from quorate.models.groups.regressions.covariance import Covariance
 from quorate.models.groups.regressions.gaussian import ClosedForm
@@ -39,9 +40,11 @@ from quorate.models.groups.regressions.preparation import (
     prepared_around,
     searched,
 )
+from quorate.models.groups.regressions.single_rows import Local
 from quorate.models.groups.regressions.tables import Tables
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
+from quorate.models.rows import RegressionRows
 
 _STEP = 1e-4  # of central differences, relative to standard deviations
 
@@ -68,6 +71,12 @@ class Integrated(Protocol):
 
     def moments(self, points: Points) -> tuple[Moments, ...]:
         """Moments of the coefficients of all groups of each level, summed over the points."""
+
+    def group_integrals(self, points: Points, codes: IntArray) -> Array:
+        """Logarithms of the integrals of some groups of the outer level, (n, m).
+
+        The terms of the likelihood that do not depend on the coefficients of groups are left out.
+        """
 
     def draws(
         self, points: Points, codes: IntArray, uniforms: LevelUniforms
@@ -208,17 +217,49 @@ class GroupedRegression:
     def local_draws(
         self, points: Array, shard: Shard, groups: IntArray, uniforms: Uniforms
     ) -> Mapping[str, tuple[IntArray, Array]]:
+        kept = self._holding(groups, shard)
+        with np.errstate(all="ignore"):
+            found = kept.draws(self.taken_apart(points), groups, self._by_level(uniforms))
+        return {level.name: of for level, of in zip(self.levels, found, strict=True)}
+
+    def group_log_likelihoods(self, points: Array, shard: Shard, groups: IntArray) -> Array:
+        kept = self._holding(groups, shard)
+        with np.errstate(all="ignore"):
+            integrals = kept.group_integrals(self.taken_apart(points), groups)
+            return single_rows.group_values(self, points, shard, groups, integrals)
+
+    def rows_of_groups(
+        self,
+        points: Array,
+        shard: Shard,
+        groups: IntArray,
+        uniforms: Uniforms,
+        of_prior: bool = False,
+    ) -> tuple[IntArray, RegressionRows]:
+        if of_prior:
+            numbers = self._by_level(uniforms)
+            local: Local = single_rows.from_the_prior(self, points, shard, groups, numbers)
+        else:
+            local = self.local_draws(points, shard, groups, uniforms)
+        return single_rows.rows_given(self, points, shard, groups, local)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        covariances = [one.prior_draws(n, rng) for one in self.covariances]
+        return np.column_stack([self.fixed.prior_draws(n, rng), *covariances])
+
+    def _holding(self, groups: IntArray, shard: Shard) -> Integrated:
+        """The prepared shard, which must hold these groups."""
         kept = self._kept(shard)
         strange = sorted(set(groups.tolist()) - set(kept.codes.tolist()))
         require(not strange, f"The shard has no group with code {strange[:1]}.")
+        return kept
 
+    def _by_level(self, uniforms: Uniforms) -> LevelUniforms:
         def of_level(number: int, codes: IntArray) -> Array:
             level = self.levels[number]
             return uniforms(level.name, codes, self._n_uniforms(level))
 
-        with np.errstate(all="ignore"):
-            found = kept.draws(self.taken_apart(points), groups, of_level)
-        return {level.name: of for level, of in zip(self.levels, found, strict=True)}
+        return of_level
 
     def new_groups(self, points: Array, normals: Array, level: int = 0) -> Array:
         """Draws of coefficients of m groups without rows, from normal numbers (n_points, m, q)."""

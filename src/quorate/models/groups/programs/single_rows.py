@@ -1,0 +1,49 @@
+"""Rows of a program with local parameters, one by one, at draws of these parameters."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quorate._types import Array
+from quorate.models.groups.programs.integral import Arguments
+from quorate.models.rows import Random
+
+if TYPE_CHECKING:
+    from quorate.models.groups.programs.model import ProgramModel
+
+
+@dataclass(frozen=True)
+class ProgramRows:
+    """All rows of some groups, sorted by group; a `quorate.models.rows.RowsAt`.
+
+    Parameters
+    ----------
+    model
+        The model.
+    points, z
+        Global parameters (n, d), and unconstrained ones of the groups (n, m, q).
+    given
+        The rows of the groups.
+    """
+
+    model: "ProgramModel"
+    points: Array
+    z: Array
+    given: Arguments
+
+    def log_likelihoods(self) -> Array:
+        both = np.concatenate([self.points, self.z.reshape(len(self.points), -1)], axis=1)
+        n_rows, backend = len(self.given.inputs["index"]), self.model.backend
+        return np.asarray(backend.each(self.model.at.of_rows, both, self.given, n_rows))
+
+    def expected(self) -> None:
+        """None: programs do not tell it."""
+
+    def responses(self, random: Random) -> dict[str, Array]:
+        program, inputs = self.model.program, self.given.inputs
+        found = program.responses(self.points, self.z, inputs, random.seeds())
+        return {name: np.asarray(draws) for name, draws in found.items()}
+
+    def observed(self) -> dict[str, Array]:
+        return self.model.program.observed(self.given.inputs)

@@ -1,0 +1,136 @@
+"""Work after a run: opens the run again, and asks workers for what needs the rows."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from quorate._types import Progress
+from quorate.data.write import ShardSet
+from quorate.engines.drive import drive
+from quorate.engines.options import ENGINES, EngineOptions
+from quorate.engines.worker import Job
+from quorate.errors import QuorateError, WorkerFailedError, named_shards, require
+from quorate.journal import JournalReader, Resumed
+from quorate.models.protocol import Model
+from quorate.protocol.after import Answers, Question, ShardSchedule, allocation_for
+from quorate.protocol.allocation import Allocation
+from quorate.protocol.coordinator import WakingCoordinator
+from quorate.protocol.messages import Command
+from quorate.protocol.patience import Limits
+from quorate.protocol.schemes.cmc import SendDraws
+from quorate.protocol.supervisor import Supervisor
+from quorate.run.configuration import SHARDS, configuration_of, same_shards
+from quorate.run.settings import Settings
+from quorate.samplers import make_sampler
+
+_FEWEST_HOLDERS = 2  # of a shard: a slow worker then delays nothing
+
+
+@dataclass(frozen=True, eq=False)
+class AfterRun:
+    """A run whose workers are asked about their rows. Nothing of it is journaled.
+
+    Parameters
+    ----------
+    folder
+        Folder of the run.
+    model
+        The model of the run.
+    excluded
+        Shards whose rows have no part in the draws. They are not asked.
+    """
+
+    folder: Path
+    model: Model
+    excluded: tuple[int, ...] = ()
+
+    def ask(
+        self,
+        question: Question,
+        answers: Answers,
+        engine: str | EngineOptions | None = None,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Ask until `answers` has taken the answers to all pieces of the question.
+
+        It survives what a run survives: workers that are slow, die or lie.
+        """
+        options = self.settings.engine_options if engine is None else ENGINES.chosen(engine)
+        options.check()
+        allocation = self._allocation(question, workers)
+        schedule = ShardSchedule(allocation, question, answers)
+        coordinator = WakingCoordinator(schedule, schedule.n_pieces)
+        supervisor = Supervisor(coordinator, limits=Limits(restarts=options.restarts))
+        with options.start(self._job, allocation, self.folder / "logs", {}, 0.0) as started:
+            for _ in drive(supervisor, started, _forget, _never):
+                if progress is not None:
+                    progress(schedule.n_complete, schedule.n_pieces)
+        if schedule.n_complete < schedule.n_pieces:
+            raise _incomplete(supervisor)
+
+    def _allocation(self, question: Question, workers: int | None) -> Allocation:
+        """Shards of each worker. By default, no worker is started without a shard."""
+        require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}.")
+        n_shards, settings = len(question.shards), self.settings
+        redundancy = max(settings.shards_per_worker, _FEWEST_HOLDERS)
+        default = min(settings.workers, n_shards + redundancy - 1)
+        n_pieces = sum(question.pieces_of(shard) for shard in question.shards)
+        n_workers = min(workers or default, n_pieces)
+        copies = max(redundancy, n_workers - n_shards + 1)
+        return allocation_for(n_workers, question.shards, copies)
+
+    @property
+    def included(self) -> tuple[int, ...]:
+        """Shards whose rows have a part in the draws."""
+        return tuple(s for s in range(self.shards.n_shards) if s not in self.excluded)
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the last sitting."""
+        return self._opened[0]
+
+    @property
+    def shards(self) -> ShardSet:
+        """The shards, which must be those of the run."""
+        return self._opened[1]
+
+    @cached_property
+    def _opened(self) -> tuple[Settings, ShardSet]:
+        require(
+            (self.folder / SHARDS).is_dir(),
+            f"The folder of the run, {self.folder}, is gone, and with it the rows. Sample with a "
+            "run_dir of your own, and keep it.",
+        )
+        with JournalReader(self.folder) as reader:
+            kept = configuration_of(reader)
+            told = [record.settings for record in reader.records() if isinstance(record, Resumed)]
+        settings = Settings.from_json([kept["settings"], *told][-1])
+        return settings.without_faults(), same_shards(self.folder, kept)
+
+    @property
+    def _job(self) -> Job:
+        shards, seed = self.shards, self.settings.seed
+        sampler = make_sampler("auto")  # of no use: nothing is drawn from shards
+        return Job(self.model, sampler, SendDraws(), str(shards.folder), shards.n_shards, seed)
+
+
+def _incomplete(supervisor: Supervisor) -> QuorateError:
+    """Why not all that was asked for is there."""
+    failure, coordinator = supervisor.failure, supervisor.coordinator
+    if failure is not None:
+        return WorkerFailedError(*failure)
+    lost = coordinator.scheme.allocation.shards_without_holder(coordinator.lost)
+    return QuorateError(
+        f"All workers that hold {named_shards(lost)} were lost. Call it again when the machines "
+        "are back, or with another `engine` or more `workers`."
+    )
+
+
+def _forget(now: float, commands: list[Command]) -> None:
+    """Keep nothing: the journal holds nothing that came after the run."""
+
+
+def _never(now: float) -> bool:
+    """Whether to stop early: only Ctrl-C does, which raises."""
+    return False
