@@ -1,5 +1,6 @@
 """Optional libraries: imported where they are used, with an error that names their extra."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -9,9 +10,27 @@ from quorate.errors import MissingExtraError
 
 def load(module: str, extra: str) -> Any:
     """Import a module, or raise an error that says what to install."""
-    if not is_installed(module):
-        raise MissingExtraError(module, extra)
-    return import_module(module)
+    return load_all({module: extra})
+
+
+def load_all(needed: Mapping[str, str]) -> Any:
+    """Import modules, each of an extra, and return the first of them.
+
+    Raises
+    ------
+    MissingExtraError
+        If any is not installed. It names all that are missing, so that one installation suffices.
+    """
+    require_installed(needed)
+    first, *_ = [import_module(module) for module in needed]
+    return first
+
+
+def require_installed(needed: Mapping[str, str]) -> None:
+    """Raise `MissingExtraError` if any of these modules, each of an extra, is not installed."""
+    lacking = {module: extra for module, extra in needed.items() if not is_installed(module)}
+    if lacking:
+        raise MissingExtraError(tuple(lacking), tuple(dict.fromkeys(lacking.values())))
 
 
 def is_installed(module: str) -> bool:

@@ -24,6 +24,7 @@ from quorate.models.checks import require_model
 from quorate.models.protocol import Model
 from quorate.models.scales import natural_scales
 from quorate.models.subposterior import Target
+from quorate.models.understood import understood
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
 from quorate.run import kept_model
@@ -50,17 +51,19 @@ R = TypeVar("R")
 class _TakesSettings(Protocol, Generic[P, R_co]):
     """A function of a model, data, and the settings of a run by name."""
 
-    def __call__(self, model: Model, data: object, *args: P.args, **settings: P.kwargs) -> R_co: ...
+    def __call__(
+        self, model: object, data: object = None, *args: P.args, **settings: P.kwargs
+    ) -> R_co: ...
 
 
 def _with_settings(
     made_of: Callable[P, Settings],
-) -> Callable[[Callable[[Model, object, Settings], R]], _TakesSettings[P, R]]:
+) -> Callable[[Callable[[object, object, Settings], R]], _TakesSettings[P, R]]:
     """Let a function take the fields of `Settings` by name, for people and for editors."""
 
-    def decorate(function: Callable[[Model, object, Settings], R]) -> _TakesSettings[P, R]:
+    def decorate(function: Callable[[object, object, Settings], R]) -> _TakesSettings[P, R]:
         @wraps(function)
-        def taking(model: Model, data: object, *args: P.args, **settings: P.kwargs) -> R:
+        def taking(model: object, data: object = None, *args: P.args, **settings: P.kwargs) -> R:
             unknown = [name for name in settings if name not in listed]
             if unknown:
                 raise TypeError(
@@ -69,12 +72,12 @@ def _with_settings(
                 )
             return function(model, data, made_of(*args, **settings))
 
-        own = [p for p in inspect.signature(function).parameters.values() if p.name != "settings"]
+        parameters = inspect.signature(function).parameters
+        own = [parameters["model"], parameters["data"].replace(default=None)]
         listed = inspect.signature(made_of).parameters
         whole = inspect.Signature([*own, *listed.values()])
         taking.__signature__ = whole  # type: ignore[attr-defined]
-        doc, parameters = inspect.getdoc(function), inspect.getdoc(Settings)
-        taking.__doc__ = f"{doc}\n\n{_section(parameters or '')}"
+        taking.__doc__ = f"{inspect.getdoc(function)}\n\n{_section(inspect.getdoc(Settings) or '')}"
         return taking
 
     return decorate
@@ -84,13 +87,14 @@ def _section(doc: str) -> str:
     """The parameters of a docstring in numpydoc's form, after those of model and data."""
     _, _, listed = doc.partition("Parameters\n----------\n")
     return (
-        "Parameters\n----------\nmodel\n    The model whose posterior to draw from.\ndata\n"
-        "    Arrays by name, a pandas, polars or Arrow table, or Parquet or CSV files.\n" + listed
+        "Parameters\n----------\nmodel\n    The model whose posterior to draw from; or a PyMC or "
+        "bambi model, or a NumPyro program.\ndata\n    Arrays by name, a pandas, polars or Arrow "
+        "table, or Parquet or CSV files. Models of\n    PyMC and bambi hold their own.\n" + listed
     )
 
 
 @_with_settings(Settings)
-def sample(model: Model, data: object, settings: Settings) -> Result:
+def sample(model: object, data: object, settings: Settings) -> Result:
     """Draw from the posterior of a model.
 
     The run ends with the number of draws asked for, enough effective draws, the end of its time or
@@ -105,7 +109,7 @@ def sample(model: Model, data: object, settings: Settings) -> Result:
 
 
 @_with_settings(Settings)
-def stream(model: Model, data: object, settings: Settings) -> Iterator[Result]:
+def stream(model: object, data: object, settings: Settings) -> Iterator[Result]:
     """Draw from a posterior, and look at it while it grows.
 
     Yields a `Result` of all draws released so far whenever there are more, but at most one in
@@ -225,10 +229,10 @@ def check(
 
 @contextmanager
 def _new_run(
-    model: Model, data: object, settings: Settings, n_points: int, listen: Listener
+    given: object, data: object, settings: Settings, n_points: int, listen: Listener
 ) -> Iterator[Run]:
     """A run with all its files, which hears signals while it lives."""
-    require_model(model)
+    model, data = understood(given, data)
     settings = settings.for_model(model)
     settings.make_scheme(model.dim)  # raises what is wrong with it before rows are read
     sampler = settings.chosen_sampler

@@ -210,14 +210,22 @@ RESUMABLE = (LostShardError, JournalError, SaveError)  # end a run that can be r
 
 
 class MissingExtraError(QuorateError, ImportError):
-    """An optional library is needed and not installed."""
+    """Optional libraries are needed and not installed: `modules`, of `extras`."""
 
-    def __init__(self, module: str, extra: str) -> None:
-        super().__init__(module, extra)
-        self.module, self.extra = module, extra
+    def __init__(self, modules: str | Sequence[str], extras: str | Sequence[str]) -> None:
+        super().__init__(modules, extras)
+        self.modules = (modules,) if isinstance(modules, str) else tuple(modules)
+        self.extras = (extras,) if isinstance(extras, str) else tuple(extras)
 
     def __str__(self) -> str:
-        return f"{self.module} is not installed. Install it: `pip install quorate[{self.extra}]`."
+        one = len(self.modules) == 1
+        *some, last = self.modules
+        listed = f"{', '.join(some)} and {last}" if some else last
+        lacking = f"{listed} {'is' if one else 'are'} not installed."
+        way = (
+            f"Install {'it' if one else 'them'}: `pip install 'quorate[{','.join(self.extras)}]'`."
+        )
+        return f"{lacking} {way}"
 
 
 class QuorateWarning(UserWarning):

@@ -56,6 +56,46 @@ def table(tmp_path, rng):
     return path
 
 
+def test_formulas_with_priors_offsets_weights_and_a_family_by_another_name(table, tmp_path):
+    run = tmp_path / "run"
+    formula = "y | weights({x * 0 + 2}) ~ x + kind + offset(x)"
+    done = quorate(
+        *("sample", table, "--formula", formula, "--family", "gaussian", *QUICK, "--run-dir", run),
+        *("--prior", "kind ~ normal(0, 0.001)", "--prior", "normal(0, 10)"),
+    )
+    assert done.exit_code == 0, done.output
+    found = dict(
+        line.split()[1:4:2]
+        for line in quorate("summary", run).output.splitlines()
+        if line.startswith("│")
+    )
+    assert abs(float(found["kind[T.b]"])) < 0.01  # held at 0 by its prior
+    assert abs(float(found["x"]) - 1) < 0.5  # 2, of which the offset is 1
+
+
+def test_rows_with_missing_values(table, tmp_path):
+    frame = pd.read_parquet(table)
+    frame.loc[[5, 9], "kind"] = None
+    path = tmp_path / "holed.csv"
+    frame.to_csv(path, index=False)
+    command = ["sample", path, "--formula", "y ~ x + kind", *QUICK, "--run-dir", tmp_path / "run"]
+    refused = quorate(*command)
+    assert refused.exit_code == 2
+    said = " ".join(refused.output.split())
+    assert "2 of 600 rows are incomplete: column `kind` is missing in 2 rows" in said
+    assert "the first being row 5. Drop these rows with na='drop' (--na drop" in said
+    done = quorate(*command, "--na", "drop")
+    assert done.exit_code == 0, done.output
+    assert "Dropped: 2 of 600 rows" in done.output
+    assert sum(ShardSet.open(tmp_path / "run" / "shards").n_rows) == 598
+
+
+def test_priors_and_families_belong_to_formulas(program, table):
+    done = quorate("sample", f"{program}:model", table, "--prior", "normal(0, 1)")
+    assert done.exit_code == 2
+    assert "belong to a --formula" in done.output
+
+
 @pytest.fixture
 def program(tmp_path):
     path = tmp_path / "program.py"

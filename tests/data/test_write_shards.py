@@ -688,4 +688,4 @@ def test_arrays_need_no_library_and_files_name_the_extra(tmp_path):
     command = [sys.executable, "-c", WITHOUT, str(tmp_path / "s"), str(path)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert output.splitlines()[0] == "(2, 2)"
-    assert "pip install quorate[data]" in output
+    assert "pip install 'quorate[data]'" in output

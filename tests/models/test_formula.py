@@ -142,7 +142,7 @@ def test_what_needs_all_rows_is_not_streamed(columns):
             {"hour": [1.0, np.nan, 3.0] * 20},
             "`hour` is missing in 20 rows, the first being row 1",
         ),
-        ("late ~ origin", {"origin": ["a", None, "b"] * 20}, "Column `origin` is missing in 20"),
+        ("late ~ origin", {"origin": ["a", None, "b"] * 20}, "column `origin` is missing in 20"),
         ("late ~ hour", {"hour": [1.0, np.inf, 3.0] * 20}, "Column `hour` is inf in row 1"),
         ("late ~ log(hour)", {"hour": [1.0, 0.0] * 30}, r"Column `log\(hour\)` is -inf in row 1"),
         (

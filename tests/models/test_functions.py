@@ -336,5 +336,5 @@ def test_models_import_nothing_heavy():
 
 
 def test_an_extra_that_is_not_there():
-    with pytest.raises(MissingExtraError, match=r"pip install quorate\[jax\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'quorate\[jax\]"):
         load("no_such_library.part", "jax")

@@ -237,7 +237,8 @@ def test_names_come_from_columns(rng):
     assert (named["sigma"] == 1).all()
     assert pickle.loads(pickle.dumps(model)) == model
     with pytest.raises(
-        BadInputError, match=r"No column named `agee` .*The columns are Intercept, age"
+        BadInputError,
+        match=r"No parameter named `agee` .*mean `age`.*There are Intercept, age, sigma",
     ):
         linear(["Intercept", "age"], priors={"agee": "flat"})
     with pytest.raises(BadInputError, match="must differ"):

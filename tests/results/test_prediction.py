@@ -12,6 +12,7 @@ from quorate.errors import BadInputError
 from quorate.models import linear, logistic, poisson
 from quorate.models.families import Linear, Logistic, NegativeBinomial, Poisson
 from quorate.models.formula import design
+from quorate.models.robust import Student
 from quorate.results.local import spaced
 
 N_GROUPS, SIZE, TAU, SIGMA = 100, 5, 0.8, 0.6
@@ -179,14 +180,20 @@ def test_responses_follow_their_families(rng):
     eta, u = rng.normal(size=2000), rng.uniform(size=2000)
     log_scales = 0.5 * rng.normal(size=2000)
     mean, scale = np.exp(eta), np.exp(log_scales)
+    scales = log_scales[:, None]
     found = [
-        family.responses(eta, log_scales, u) for family in (Linear(), Poisson(), NegativeBinomial())
+        family.responses(eta, scales, u) for family in (Linear(), Poisson(), NegativeBinomial())
     ]
     np.testing.assert_allclose(found[0], stats.norm.ppf(u, eta, scale), atol=1e-9)
     np.testing.assert_array_equal(found[1], stats.poisson.ppf(u, mean))
     np.testing.assert_array_equal(found[2], stats.nbinom.ppf(u, scale, scale / (scale + mean)))
-    ones = Logistic().responses(eta, log_scales, u)
+    ones = Logistic().responses(eta, scales, u)
     np.testing.assert_array_equal(ones, u < stats.logistic.cdf(eta))
+    trials = rng.integers(0, 30, 2000).astype(float)
+    counts = Logistic().responses(eta, scales, u, trials)
+    np.testing.assert_array_equal(counts, stats.binom.ppf(u, trials, stats.logistic.cdf(eta)))
+    robust = Student().responses(eta, np.column_stack([log_scales, np.full(2000, 1.0)]), u)
+    np.testing.assert_allclose(robust, stats.t.ppf(u, np.e, eta, scale), rtol=1e-7)
 
 
 # ---------------------------------------------------------------- what is refused

@@ -617,7 +617,7 @@ def test_no_gradients_no_hamiltonian(name):
 
 
 def test_what_is_missing_is_named():
-    with pytest.raises(MissingExtraError, match=r"no_such_library .*pip install quorate\[jax\]"):
+    with pytest.raises(MissingExtraError, match=r"no_such_library .*pip install 'quorate\[jax\]"):
         load("no_such_library", "jax")
 
 

@@ -15,21 +15,21 @@ import cloudpickle
 from rich.table import Table
 from rich.text import Text
 
+from quorate._extras import require_installed
 from quorate.api import resume, sample
 from quorate.cli.console import err, out
 from quorate.cli.exporting import check_output, output_option, write_output
 from quorate.cli.flags import WithFlags, as_typed
+from quorate.cli.formulas import formula_options, regression_of_files
 from quorate.cli.options import options_of, options_of_registry, taken, taken_of_registry
 from quorate.cli.watching import tell_address
+from quorate.data.complete import NA
 from quorate.data.cut import COMMAND, Cut
-from quorate.data.tables import open_table
 from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES
 from quorate.errors import BadInputError, JournalError, LostShardError, SaveError, require
-from quorate.live.beside import page_beside
+from quorate.live.beside import NEEDED, page_beside
 from quorate.merging.pairing import PAIRINGS
-from quorate.models import linear, logistic, negative_binomial, poisson
-from quorate.models.formula import design
 from quorate.models.protocol import Model
 from quorate.protocol.coding.code import CODES
 from quorate.protocol.ledger import WEIGHTS
@@ -48,12 +48,6 @@ from quorate.trust.verdict import GOOD
 
 _STOPPED_EARLY = 3  # exit code of a run that has a result, but not all of it
 _FAILED = 4  # exit code of a run that has none
-_FAMILIES = {
-    "linear": linear,
-    "logistic": logistic,
-    "poisson": poisson,
-    "negative_binomial": negative_binomial,
-}
 
 # The settings that are options of the command line; `by`, `until` and `faults` are taken apart.
 _PLAIN = (
@@ -81,7 +75,7 @@ _METAVARS = {
     "weights": "|".join(WEIGHTS),
     "address": "HOST:PORT",
 }
-_OF_THE_POSTERIOR = ("formula", "family", "allow_python", "columns", "by")
+_OF_THE_POSTERIOR = ("formula", "family", "prior", "allow_python", "na", "columns", "by")
 _FLAGS = {"time": "max-time", "ess": "target-ess", "address": "ray-address"}
 _RUN = click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 _WATCH = click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
@@ -92,21 +86,7 @@ _OUTPUT = output_option()
 
 @click.command("sample", cls=WithFlags)
 @click.argument("what", nargs=-1, required=True, metavar="[MODEL.py:NAME] DATA...")
-@click.option(
-    "--formula",
-    help="Fit a formula such as 'late ~ hour + origin + (1 | plane)', without a model.",
-)
-@click.option(
-    "--family",
-    default="linear",
-    metavar="|".join(_FAMILIES),
-    help="Family of the formula.  [default: linear]",
-)
-@click.option(
-    "--allow-python",
-    is_flag=True,
-    help="Run any Python that the formula contains. Use it only for formulas that you trust.",
-)
+@formula_options
 @options_of(Settings, _PLAIN, metavars=_METAVARS)
 @click.option("--thin", type=int, metavar="N", help="Keep every N-th step of the sampler.")
 @options_of(Until, flags=_FLAGS, metavars=_METAVARS)
@@ -123,8 +103,10 @@ _OUTPUT = output_option()
 def sample_command(
     what: tuple[str, ...],
     formula: str | None,
-    family: str,
+    family: str | None,
+    prior: tuple[str, ...],
     allow_python: bool,
+    na: NA,
     thin: int | None,
     columns: str | None,
     run_dir: str | None,
@@ -136,13 +118,15 @@ def sample_command(
     """Draw from the posterior of a model on this machine, or on a Ray cluster."""
     check_output(output)
     settings = _settings(options, thin)
+    require_installed({**getattr(settings["engine"], "needs", {}), **(NEEDED if watch else {})})
     if formula is None:
         require(len(what) >= 2, "Give MODEL.py:NAME and then data, or a --formula and data.")
         model, files = _load(what[0]), list(what[1:])
-        cut = Cut(columns=columns.split(",") if columns else None)
+        require(not (prior or family), "--prior and --family belong to a --formula.")
+        cut = Cut(columns=columns.split(",") if columns else None, na=na)
     else:
-        files = list(what)
-        model, cut = _regression(formula, family, files, allow_python=allow_python), Cut()
+        files, cut = list(what), Cut()
+        model = regression_of_files(formula, files, family, prior, allow_python=allow_python, na=na)
     command = as_typed(click.get_current_context(), what, _OF_THE_POSTERIOR)
     made_by = {**(cut.made_by or {}), COMMAND: command}
     settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by"]))
@@ -307,16 +291,6 @@ def _load(spec: str) -> Model:
     require(hasattr(module, name), f"{file!r} has no {name!r}. Write MODEL.py:NAME.")
     model: Model = getattr(module, name)
     return model
-
-
-def _regression(formula: str, family: str, files: list[str], *, allow_python: bool) -> Model:
-    """The regression of a formula, which learns its encoding from the files."""
-    require(
-        family in _FAMILIES, f"No family is named {family!r}. Choose one of {', '.join(_FAMILIES)}."
-    )
-    table = open_table(files)
-    learned = design(formula, table.batches(table.names), allow_python=allow_python)
-    return _FAMILIES[family](learned)
 
 
 def summary_table(rows: Iterable[tuple[str, dict[str, float]]]) -> Table:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate._types import Progress
+from quorate.data.complete import NA
 from quorate.data.write import ShardSet, Transform, write_shards
 from quorate.errors import require
 
@@ -29,12 +30,15 @@ class Cut:
     made_by
         What made the transform, as JSON values for the journal: a formula, whether it was allowed
         to run Python, and the command that draws from the same posterior.
+    na
+        What to do about rows with missing values in the columns that are read: raise, or drop them.
     """
 
     by: str | None = None
     columns: Sequence[str] | None = None
     transform: Transform | None = None
     made_by: Mapping[str, Any] | None = None
+    na: NA = "raise"
 
     @property
     def chosen(self) -> str:
@@ -77,5 +81,6 @@ class Cut:
             by=self.chosen,
             columns=self.columns,
             transform=self.transform,
+            na=self.na,
             progress=progress,
         )

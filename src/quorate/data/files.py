@@ -140,7 +140,12 @@ def _record_batches(path: Path, schema: Any) -> Iterator[Any]:
             yield from file.iter_batches(step, columns=schema.names)
     else:
         csv = load("pyarrow.csv", "data")
-        convert = csv.ConvertOptions(include_columns=schema.names, column_types=schema)
+        convert = csv.ConvertOptions(
+            include_columns=schema.names,
+            column_types=schema,
+            strings_can_be_null=True,  # an empty field is missing, in columns of text too
+            quoted_strings_can_be_null=False,
+        )
         read = csv.ReadOptions(block_size=BATCH_BYTES)
         with csv.open_csv(path, read_options=read, convert_options=convert) as reader:
             yield from reader

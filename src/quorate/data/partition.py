@@ -65,6 +65,14 @@ def partition_of(table: Table, n_shards: int, by: str, seed: int) -> Partition:
     return Partition(grouped(groups[LEVELS[0]].codes, n_shards, seed), groups)
 
 
+def columns_of_cut(table: Table, by: str) -> tuple[str, ...]:
+    """The columns that a cut reads: those of groups or strata."""
+    way, _, column = str(by).partition(":")
+    if not column:
+        return ()
+    return (column,) if way == "stratify" else group_columns(table, column)
+
+
 def group_columns(table: Table, written: str) -> tuple[str, ...]:
     """The columns of `COLUMN`, or of `OUTER/INNER`, where groups lie within groups."""
     columns = (written,) if written in table.names else tuple(written.split("/"))

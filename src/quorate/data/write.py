@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from quorate._files import Saving, in_words, sync
 from quorate._types import IntArray, Progress
 from quorate.data.codes import Groups, missing, stored_labels
+from quorate.data.complete import NA, rows_to_cut
 from quorate.data.files import Columns
 from quorate.data.order import owners_to_keep
 from quorate.data.partition import Owners, Partition, partition_of, require_columns
@@ -44,6 +45,7 @@ def write_shards(
     by: str = "shuffle",
     columns: Sequence[str] | None = None,
     transform: Transform | None = None,
+    na: NA = "raise",
     progress: Progress | None = None,
 ) -> ShardSet:
     """Cut data into K shards of near-equal size and write them to disk.
@@ -84,11 +86,14 @@ def write_shards(
         Function of a batch of rows, a dict of arrays, that returns the arrays to store, such as a
         design matrix. It sees strings, missing values and batches of any size. Its result for a row
         must not depend on the other rows.
+    na
+        `"raise"` if values are missing, or `"drop"` rows that lack one in `columns` or in `by`.
     progress
         A function to call with the rows that are dealt, and their number.
     """
     table = open_table(data)
     names = _names(table, columns)
+    table = rows_to_cut(table, names, by, na)
     partition = partition_of(table, n_shards, by, seed)
     if transform is None:
         _require_free(names, partition.groups)

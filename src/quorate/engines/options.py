@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
-from quorate._extras import is_installed
+from quorate._extras import require_installed
 from quorate._registry import OptionsRegistry
 from quorate.engines.drive import Engine
 from quorate.engines.faults import Handicap
 from quorate.engines.process import ProcessEngine
 from quorate.engines.ray import RayEngine
 from quorate.engines.worker import Job
-from quorate.errors import MissingExtraError, require
+from quorate.errors import require
 from quorate.protocol.allocation import Allocation
 
 
@@ -111,13 +112,13 @@ class Ray:
     restarts: int = 5
 
     name: ClassVar[str] = "ray"
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType({"ray": "ray"})  # modules, and extras
 
     def __post_init__(self) -> None:
         require(self.restarts >= 0, f"restarts must be 0 or more, not {self.restarts}.")
 
     def check(self) -> None:
-        if not is_installed("ray"):
-            raise MissingExtraError("ray", "ray")
+        require_installed(self.needs)
 
     def start(
         self,

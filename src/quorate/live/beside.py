@@ -6,15 +6,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
-from quorate._extras import load
+from quorate._extras import require_installed
 from quorate.errors import BadInputError
+
+NEEDED = MappingProxyType({"starlette": "watch", "uvicorn": "watch"})
 
 
 def require_extra() -> None:
     """Raise an error if a library that the server needs is not installed."""
-    load("starlette", "watch")
-    load("uvicorn", "watch")
+    require_installed(NEEDED)
 
 
 @contextmanager

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 from quorate._lazy import lazily
 
 if TYPE_CHECKING:
+    from quorate.models.bambi import from_bambi
+    from quorate.models.formula import design
     from quorate.models.functions import from_functions
     from quorate.models.numpyro import from_numpyro
     from quorate.models.pymc import from_pymc
-    from quorate.models.regressions import linear, logistic, negative_binomial, poisson
+    from quorate.models.regressions import (
+        linear,
+        logistic,
+        negative_binomial,
+        poisson,
+        regression,
+        student,
+    )
     from quorate.models.supports import Correlation, Ordered, Positive, Real, Simplex, UnitInterval
 
 __all__ = [
@@ -22,6 +31,8 @@ __all__ = [
     "Real",
     "Simplex",
     "UnitInterval",
+    "design",
+    "from_bambi",
     "from_functions",
     "from_numpyro",
     "from_pymc",
@@ -29,11 +40,15 @@ __all__ = [
     "logistic",
     "negative_binomial",
     "poisson",
+    "regression",
+    "student",
 ]
 
 __getattr__ = lazily(
     __name__,
     {
+        "bambi": ("from_bambi",),
+        "formula": ("design",),
         "functions": ("from_functions",),
         "numpyro": ("from_numpyro",),
         "pymc": ("from_pymc",),
@@ -42,6 +57,8 @@ __getattr__ = lazily(
             "logistic",
             "negative_binomial",
             "poisson",
+            "regression",
+            "student",
         ),
         "supports": (
             "Correlation",

@@ -6,7 +6,7 @@ a stream of its chunks. It can then be applied to any part of the table.
 
 import builtins
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from quorate._extras import load
 from quorate._types import Array
+from quorate.data.complete import NA
 from quorate.data.cut import Cut
 from quorate.errors import BadInputError, require
 from quorate.models.formula_columns import (
@@ -28,8 +29,10 @@ from quorate.models.formula_columns import (
     require_known,
     require_names,
 )
-from quorate.models.formula_groups import BarTerm, Written, nested, taken_apart
+from quorate.models.formula_groups import Written, nested, taken_apart
+from quorate.models.formula_missing import Completeness, require_way
 from quorate.models.formula_syntax import FUNCTIONS, columns_of, evaluated, require_plain_text
+from quorate.models.formula_teacher import Teacher, expression
 from quorate.models.groups.levels import Level
 
 _INTERCEPT = "Intercept"
@@ -65,6 +68,14 @@ class Design:
         The columns that define groups, `county` or `state/county`; empty for a formula without.
     varying
         formulaic's record of the columns whose coefficients vary, for each term of each level.
+    terms
+        The columns of X that belong to each term.
+    extras
+        formulaic's record of `weights`, `trials` and `offset`, for those that the formula has.
+    na
+        What to do about rows with missing values: raise, or drop them.
+    completeness
+        How many rows of the table were incomplete, and in which columns.
     """
 
     formula: str
@@ -78,15 +89,28 @@ class Design:
     levels: tuple[Level, ...] = ()
     group_columns: str = ""
     varying: tuple[tuple[Any, ...], ...] = ()
+    terms: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    extras: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    na: NA = "raise"
+    completeness: Completeness | None = None
+
+    @property
+    def n_dropped(self) -> int:
+        """Number of rows of the table that were dropped because a value is missing."""
+        return 0 if self.completeness is None else self.completeness.n_incomplete
 
     def arrays(self, table: Any, *, response: bool = True) -> dict[str, Array]:
         """The arrays of any rows of the table.
 
         They are `X` (n, p) and `y` (n,), and for formulas with bars the varying columns: `Z` (n, q)
-        of the outer level, and `Z_inner` of the inner one. Without `response` there is no `y`, and
-        the table need not have its column.
+        of the outer level, and `Z_inner` of the inner one. There are `weights`, `trials` and
+        `offset`, (n,) each, if the formula has them. Without `response` there are no `y` and no
+        `weights`, and the table need not have their columns. Incomplete rows are dropped if the
+        design drops them, but never from rows without a response, which are to be predicted.
         """
         frame = frame_of(table, self.variables if response else self.predictors)
+        if response and self.na == "drop":
+            frame = frame.dropna().reset_index(drop=True)
         require_known(frame, self.categories)
         frame = encoded(frame, self.categories)
         arrays = {"X": self._matrix(self.names, [self.spec.rhs], frame)}
@@ -94,6 +118,10 @@ class Design:
             arrays["y"] = self._matrix([self.response], [self.spec.lhs], frame)[:, 0]
         for array, level, specs in zip(_VARYING, self.levels, self.varying, strict=False):
             arrays[array] = self._matrix(level.names, specs, frame)
+        for name, specs in self.extras:
+            if response or name != "weights":
+                names = [f"{name} {i}" for i in range(len(specs))]
+                arrays[name] = self._matrix(names, specs, frame).sum(axis=1)
         return arrays
 
     def _matrix(self, names: Sequence[str], specs: Sequence[Any], frame: Any) -> Array:
@@ -115,11 +143,13 @@ class Design:
         by
             As for `Cut`. By default rows are shuffled, or stay together by group.
         """
-        made_by = {"formula": self.formula, "allow_python": self.allow_python}
-        return Cut(by, columns=self.variables, transform=self.arrays, made_by=made_by)
+        made_by: dict[str, Any] = {"formula": self.formula, "allow_python": self.allow_python}
+        if self.na == "drop":
+            made_by |= {"na": self.na, "n_dropped": self.n_dropped}
+        return Cut(by, columns=self.variables, transform=self.arrays, made_by=made_by, na=self.na)
 
 
-def design(formula: str, table: Any, *, allow_python: bool = False) -> Design:
+def design(formula: str, table: Any, *, allow_python: bool = False, na: NA = "raise") -> Design:
     """Learn the encoding of a formula.
 
     Parameters
@@ -129,13 +159,19 @@ def design(formula: str, table: Any, *, allow_python: bool = False) -> Design:
         in braces: `{delay > 15} ~ hour`. Text becomes categories, of which the first is the
         baseline. `quorate.models.formula_syntax.TRANSFORMS` lists the transforms. Coefficients vary
         by group in terms with a bar, as in lme4 and brms: `late ~ hour + (1 + hour | plane)`.
+        `offset(z)` adds z to the linear predictor, with no coefficient. The response may have
+        weights and trials, `k | trials(n) + weights(w) ~ x`.
     table
         A pandas or polars data frame, an Arrow table or a dictionary of columns; or an iterable
         of such chunks, which is read once and never held whole.
     allow_python
         Whether to run any Python that the formula contains. It can do whatever you can do: allow it
         only for formulas that you trust.
+    na
+        What to do about rows with a missing value in a column that the formula reads: `raise`, or
+        `drop` them. `Design.n_dropped` is their number.
     """
+    require_way(na)
     formula = re.sub(r"\s", " ", formula)
     if not allow_python:
         require_plain_text(formula)
@@ -144,44 +180,77 @@ def design(formula: str, table: Any, *, allow_python: bool = False) -> Design:
     named = None if allow_python else _named(formula, written)
     parsed = _parsed(formula, written)
     scan = Scan(frozenset(re.findall(r"\bC\(\s*(\w+)", formula)))
-    columns: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-    first, n_chunks = None, 0
+    columns: Read | None = None
+    first, n_chunks, completeness = None, 0, Completeness()
     for chunk in chunks(table):
         columns = columns or _columns_read(written, parsed, named, column_names(chunk))
         require_names(chunk, groups)
-        frame = frame_of(chunk, columns[0])
+        frame = frame_of(chunk, tuple(dict.fromkeys((*columns.all, *groups))))
+        frame = frame[completeness.add(frame)].reset_index(drop=True)[list(columns.all)]
         scan.add(frame)
-        first, n_chunks = (frame if first is None else first), n_chunks + 1
-    if first is None or columns is None or not len(first):
+        first, n_chunks = (frame if first is None or not len(first) else first), n_chunks + 1
+    if first is None or columns is None or not completeness.n_rows:
         raise BadInputError("The table is empty. It must have rows.")
+    completeness.require_usable(na)
     _require_numeric_response(parsed, scan)
-    categories = scan.settled_levels()
-    teacher = _Teacher(formula, encoded(first, categories), whole=n_chunks == 1)
-    names, response, spec = teacher.fixed(written.fixed)
+    categories = scan.settled_levels(columns.only_in_extras)
+    teacher = Teacher(formula, encoded(first, categories), whole=n_chunks == 1)
+    fixed, extras = teacher.fixed(written.fixed), teacher.extras(written.extras)
     levels, varying = teacher.levels(written.terms, groups)
     learned = Design(
         formula,
-        names,
-        response,
-        *columns,
+        fixed.names,
+        fixed.response,
+        columns.all,
+        columns.right,
         categories,
-        spec,
+        fixed.spec,
         allow_python,
         levels,
         "/".join(groups),
         varying,
+        tuple(fixed.terms.items()),
+        tuple(extras.items()),
+        na,
+        completeness,
     )
     if n_chunks == 1:
         _require_varying(learned, learned.arrays(first))
     return learned
 
 
-def _named(formula: str, written: Written) -> tuple[frozenset[str], frozenset[str]]:
-    """Columns that all of the formula reads, and its right side. Nothing has been evaluated."""
+@dataclass(frozen=True)
+class Read:
+    """Columns that a formula reads, and those of them that predictions need."""
+
+    all: tuple[str, ...]
+    right: tuple[str, ...]
+    only_in_extras: frozenset[str]  # weights, trials and offsets, which may be constant
+
+    @classmethod
+    def of(
+        cls, fixed: Iterable[str], right: Iterable[str], extras: Sequence[tuple[str, Iterable[str]]]
+    ) -> "Read":
+        """From the columns of the formula, of its right side, and of each extra."""
+        at_prediction = {c for name, columns in extras if name != "weights" for c in columns}
+        everywhere = {c for _, columns in extras for c in columns}
+        terms = {*fixed, *right}
+        return cls(
+            tuple(sorted(terms | everywhere)),
+            tuple(sorted({*right} | at_prediction)),
+            frozenset(everywhere - terms),
+        )
+
+
+def _named(formula: str, written: Written) -> Read:
+    """Columns that the formula reads. Nothing has been evaluated."""
     whole = evaluated(formula, columns_of, written.fixed)
     lefts = [evaluated(formula, columns_of, term.left) for term in written.terms]
     right = evaluated(formula, columns_of, written.right).union(*lefts)
-    return whole | right, right
+    extras = [
+        (name, evaluated(formula, columns_of, expression(text))) for name, text in written.extras
+    ]
+    return Read.of(whole, right, extras)
 
 
 def _parsed(formula: str, written: Written) -> Any:
@@ -196,73 +265,6 @@ def _parsed(formula: str, written: Written) -> Any:
         "in parentheses: (1 | g).",
     )
     return parsed
-
-
-@dataclass(frozen=True)
-class _Teacher:
-    """Lets formulaic learn encodings from the first rows of a table."""
-
-    formula: str
-    frame: Any
-    whole: bool
-
-    def _matrices(self, formula: str) -> Any:
-        model_matrix = load("formulaic", "formula").model_matrix
-        options = {"na_action": "ignore", "context": FUNCTIONS}
-        return evaluated(self.formula, model_matrix, formula, self.frame, **options)
-
-    def fixed(self, formula: str) -> tuple[tuple[str, ...], str, Any]:
-        """Names of the columns of X, that of y, and formulaic's record of both."""
-        matrices = self._matrices(formula)
-        names = self._names(matrices.rhs)
-        require(len(names) > 0, f"Formula {self.formula!r} has no term on its right side. Add one.")
-        responses = tuple(map(str, matrices.lhs.columns))
-        require(
-            len(responses) == 1,
-            f"The left side of the formula is {', '.join(responses)}. It must be one column of "
-            "numbers.",
-        )
-        return names, responses[0], matrices.model_spec
-
-    def levels(
-        self, terms: Sequence[BarTerm], groups: tuple[str, ...]
-    ) -> tuple[tuple[Level, ...], tuple[tuple[Any, ...], ...]]:
-        """Levels of groups, and formulaic's record of the columns that vary in each."""
-        found = [
-            self._level(":".join(groups[:size]), [t for t in terms if len(t.groups) == size])
-            for size in range(1, len(groups) + 1)
-        ]
-        return tuple(level for level, _ in found), tuple(specs for _, specs in found)
-
-    def _level(self, name: str, terms: Sequence[BarTerm]) -> tuple[Level, tuple[Any, ...]]:
-        names: list[str] = []
-        blocks: list[int] = []
-        specs = []
-        for term in terms:
-            matrix = self._matrices(term.left)
-            require(hasattr(matrix, "columns"), f"`{term.text}` has several parts. Use one bar.")
-            new = self._names(matrix)
-            require(bool(new), f"`{term.text}` has no column that varies. Write (1 | {name}).")
-            twice = [column for column in new if column in names]
-            require(
-                not twice,
-                f"{', '.join(twice)} varies by `{name}` in two terms. Name it in one, and begin "
-                f"the other with 0: (0 + x | {name}).",
-            )
-            names += new
-            blocks += [len(new)] if term.is_correlated else [1] * len(new)
-            specs.append(matrix.model_spec)
-        return Level(name, tuple(names), tuple(blocks)), tuple(specs)
-
-    def _names(self, matrix: Any) -> tuple[str, ...]:
-        states = map(str, matrix.model_spec.transform_state)
-        stateful = sorted(state for state in states if not state.startswith("C("))
-        require(
-            self.whole or not stateful,
-            f"{', '.join(stateful)} depends on all rows, so it cannot be streamed: compute the "
-            "column beforehand.",
-        )
-        return tuple(map(str, matrix.columns))
 
 
 def _require_numeric_response(parsed: Any, scan: Scan) -> None:
@@ -285,16 +287,22 @@ def _require_varying(learned: Design, arrays: Mapping[str, Array]) -> None:
 def _columns_read(
     written: Written,
     parsed: Any,
-    named: tuple[frozenset[str], frozenset[str]] | None,
+    named: Read | None,
     names: Sequence[str],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Columns that all of the formula reads, and its right side."""
+) -> Read:
+    """Columns that a formula reads, if it may contain any Python and they are not `named`."""
     if named is not None:
-        return tuple(sorted(named[0])), tuple(sorted(named[1]))
-    lefts = [term.left for term in written.terms]
-    parts = [load("formulaic", "formula").Formula(left) for left in lefts]
-    whole = _found([written.fixed, *lefts], [parsed, *parts], names)
-    return whole, _found([written.right, *lefts], [parsed.rhs, *parts], names)
+        return named
+    parse, lefts = load("formulaic", "formula").Formula, [term.left for term in written.terms]
+    parts = [parse(left) for left in lefts]
+    extras = [
+        (name, _found([text], [parse(expression(text))], names)) for name, text in written.extras
+    ]
+    return Read.of(
+        _found([written.fixed, *lefts], [parsed, *parts], names),
+        _found([written.right, *lefts], [parsed.rhs, *parts], names),
+        extras,
+    )
 
 
 def _found(texts: Sequence[str], parsed: Sequence[Any], names: Sequence[str]) -> tuple[str, ...]:

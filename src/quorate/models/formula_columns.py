@@ -1,6 +1,6 @@
 """Columns of tables as formulas see them: read from any kind of table, checked and encoded."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import BadInputError, require
+from quorate.models.formula_missing import require_complete
 
 CONSTANT = "in every row: leave it out of the formula."
 _MOST_LEVELS = 200
@@ -28,7 +29,6 @@ class Scan:
         """Take in one more chunk."""
         for name in frame.columns if len(frame) else ():
             column = frame[name]
-            _require_complete(name, column)
             if hasattr(column.dtype, "categories"):
                 self.orders[name] = tuple(column.dtype.categories)
             if _is_text(column) or name in self.categories:
@@ -48,10 +48,11 @@ class Scan:
                         max(high, float(values.max())),
                     )
 
-    def settled_levels(self) -> dict[str, tuple[Any, ...]]:
-        """Levels in their order. Constant columns are refused."""
+    def settled_levels(self, may_be_constant: Collection[str] = ()) -> dict[str, tuple[Any, ...]]:
+        """Levels in their order. Constant columns are refused, but for those that may be."""
         for name, (low, high) in self.ranges.items():
-            require(low < high, f"Column `{name}` is {low} {CONSTANT}")
+            fine = low < high or name in may_be_constant
+            require(fine, f"Column `{name}` is {low} {CONSTANT}")
         for name, levels in self.levels.items():
             one = min(map(str, levels))
             require(len(levels) > 1, f"Column `{name}` is {one!r} {CONSTANT}")
@@ -125,8 +126,8 @@ def _column(pandas: Any, column: Any) -> Any:
 
 def require_known(frame: Any, categories: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise if a column has missing values, or levels that its encoding does not know."""
+    require_complete(frame)
     for name in frame.columns:
-        _require_complete(name, frame[name])
         strange = set(frame[name].unique()) - set(categories[name]) if name in categories else ()
         if strange:
             raise BadInputError(
@@ -144,16 +145,6 @@ def encoded(frame: Any, categories: Mapping[str, tuple[Any, ...]]) -> Any:
         values = np.asarray(frame[name], dtype=object)
         encoded[name] = pandas.Categorical(values, categories=list(categories[name]))
     return encoded
-
-
-def _require_complete(name: str, column: Any) -> None:
-    """Raise if a column has missing values."""
-    missing = column.isna().to_numpy()
-    if missing.any():
-        raise BadInputError(
-            f"Column `{name}` is missing in {missing.sum()} rows, the first being row "
-            f"{np.argmax(missing)}. Drop or fill those rows."
-        )
 
 
 def require_finite(name: str, column: Array) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from quorate._extras import load
 from quorate.errors import BadInputError, require
+from quorate.models.formula_tokens import BAMBI, Token, offsets_of, response_of, tokens_of
 
 _BARS = ("|", "||")
 _CORRELATED = (
@@ -19,22 +19,21 @@ _CORRELATED = (
 )
 _SEVERAL = "The posterior does not factor over groups if a row has several: choose one of them."
 _SMOOTH = "Use a spline with a fixed number of columns: bs(x, df=5)."
+_HSGP = "bambi has hsgp(x, m, c): build the model there, and give it to from_bambi."
 _ERRORS_IN_X = "Use the column as it was measured, or write the model with from_numpyro."
-_ROWS = "Write the model with from_functions, whose likelihood may use any column."
 # Functions of brms that have no counterpart here, and what to do instead.
 SPECIALS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("mm", "mmc"), _SEVERAL),
         "gr": "Groups have no options here: write the column alone, as in (1 | g).",
         **dict.fromkeys(("s", "t2", "te", "ti"), f"There are no smooth terms. {_SMOOTH}"),
-        "gp": f"There are no Gaussian processes. {_SMOOTH}",
+        "gp": f"There are no Gaussian processes. {_SMOOTH} {_HSGP}",
+        **dict.fromkeys(("hsgp", "censored", "truncated", "constrained"), BAMBI),
         "mo": "There are no monotonic effects. Use the column itself, or C(x).",
         **dict.fromkeys(("me", "mi"), f"There are no errors in columns. {_ERRORS_IN_X}"),
         **dict.fromkeys(("ar", "ma", "arma", "cosy", "unstr", "sar", "car", "fcor"), _CORRELATED),
-        "offset": f"Coefficients cannot be fixed. {_ROWS}",
     }
 )
-_OF_RESPONSE = ("trials", "weights", "cens", "se", "trunc", "rate", "dec", "cat", "thres", "mi")
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,15 @@ class BarTerm:
 
 @dataclass(frozen=True)
 class Written:
-    """A formula taken apart: the response, if it has one, the fixed terms, and those with bars."""
+    """A formula taken apart: the response, if it has one, the fixed terms, and those with bars.
+
+    `extras` are the expressions of weights, trials and offsets, each with its name.
+    """
 
     response: str | None
     right: str
     terms: tuple[BarTerm, ...]
+    extras: tuple[tuple[str, str], ...] = ()
 
     @property
     def fixed(self) -> str:
@@ -81,10 +84,7 @@ def taken_apart(formula: str) -> Written:
     BadInputError
         If a term is not supported. The message names it.
     """
-    tokens = [
-        _Token(one.kind.value, one.token, one.source_start)
-        for one in load("formulaic.parser.algos.tokenize", "formula").tokenize(formula)
-    ]
+    tokens = tokens_of(formula)
     tildes = [i for i, token in enumerate(tokens) if token.is_operator("~")]
     _refuse_specials(tokens, tildes)
     spans = _spans(formula, tokens)
@@ -92,34 +92,22 @@ def taken_apart(formula: str) -> Written:
         require(not spans, f"Formula {formula!r} needs one `~`, as in `y ~ x + (1 | g)`.")
         return Written(None, formula, ())
     tilde = tokens[tildes[0]].start
+    left = response_of(formula, tokens[: tildes[0] + 1])
     terms = [term for span in spans for term in _terms(formula, tokens, span, tildes[0])]
+    offsets = list(offsets_of(formula, tokens, tildes[0]))
+    spans = sorted([*spans, *((i, i) for i, _ in offsets)])
     keep = _outside(formula, tokens, spans)[tilde + 1 :]
     right = re.sub(r"^\s*\+", "", keep) if spans else keep
-    return Written(formula[:tilde], right if right.strip() else "1", tuple(terms))
+    extras = (*left.extras, *(("offset", text) for _, text in offsets))
+    return Written(left.text, right if right.strip() else "1", tuple(terms), extras)
 
 
-@dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    start: int
-
-    def is_operator(self, *symbols: str) -> bool:
-        return self.kind == "operator" and self.text in symbols
-
-    @property
-    def has_bar(self) -> bool:
-        return self.kind == "operator" and "|" in self.text
-
-
-def _refuse_specials(tokens: Sequence[_Token], tildes: Sequence[int]) -> None:
-    """Refuse functions of brms by their names."""
-    end_of_response = tildes[0] if tildes else 0
+def _refuse_specials(tokens: Sequence[Token], tildes: Sequence[int]) -> None:
+    """Refuse functions of brms and bambi by their names, but those of responses."""
     for i, token in enumerate(tokens):
-        found = re.match(r"(\w+)\s*\(", token.text) if token.kind == "python" else None
-        name = found.group(1) if found else ""
-        if name in _OF_RESPONSE and i < end_of_response and i and tokens[i - 1].has_bar:
-            raise BadInputError(f"`| {token.text}` is not supported. {_ROWS}")
+        name = token.function
+        if tildes and i < tildes[0] and i and tokens[i - 1].has_bar:
+            continue
         require(name not in SPECIALS, f"`{token.text}` is not supported. {SPECIALS.get(name)}")
         require(
             name != "cs" or "," in token.text,
@@ -128,7 +116,7 @@ def _refuse_specials(tokens: Sequence[_Token], tildes: Sequence[int]) -> None:
         )
 
 
-def _spans(formula: str, tokens: Sequence[_Token]) -> list[tuple[int, int]]:
+def _spans(formula: str, tokens: Sequence[Token]) -> list[tuple[int, int]]:
     """First and last token of each pair of parentheses that holds a bar."""
     opened: list[int] = []
     barred: dict[int, int] = {}
@@ -146,18 +134,18 @@ def _spans(formula: str, tokens: Sequence[_Token]) -> list[tuple[int, int]]:
     return sorted(barred.items())
 
 
-def _outside(formula: str, tokens: Sequence[_Token], spans: Iterable[tuple[int, int]]) -> str:
-    """The formula with blanks in place of its terms with bars and of the plus before each."""
+def _outside(formula: str, tokens: Sequence[Token], spans: Iterable[tuple[int, int]]) -> str:
+    """The formula with blanks in place of some of its terms and of the plus before each."""
     characters = list(formula)
     for first, last in spans:
         start = first - 1 if tokens[first - 1].is_operator("+") else first
-        for position in range(tokens[start].start, tokens[last].start + 1):
+        for position in range(tokens[start].start, tokens[last].start + len(tokens[last].text)):
             characters[position] = " "
     return "".join(characters)
 
 
 def _terms(
-    formula: str, tokens: Sequence[_Token], span: tuple[int, int], tilde: int
+    formula: str, tokens: Sequence[Token], span: tuple[int, int], tilde: int
 ) -> Iterator[BarTerm]:
     """What stands between two parentheses; `(1 | a/b)` is two terms."""
     first, last = span
@@ -184,7 +172,7 @@ def _terms(
         yield BarTerm(text, left, groups, bar.text == "|")
 
 
-def _groups(text: str, tokens: Sequence[_Token]) -> list[tuple[str, ...]]:
+def _groups(text: str, tokens: Sequence[Token]) -> list[tuple[str, ...]]:
     """The groups right of a bar: `a`, `a:b`, or `a/b`, which is `a` and `a:b`."""
     names, symbols = [token.text for token in tokens[::2]], {token.text for token in tokens[1::2]}
     plain = len(tokens) % 2 == 1 and all(token.kind == "name" for token in tokens[::2])

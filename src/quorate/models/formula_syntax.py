@@ -238,7 +238,8 @@ def _refusal(node: ast.expr) -> str:
             start += ": a text can only be compared with a column, as in {column == 'text'}"
     return (
         f"{start}. A formula consists of columns, numbers, operators and {', '.join(TRANSFORMS)}. "
-        "To run any Python in it, use allow_python=True, or --allow-python on the command line."
+        "To run any Python in it, use allow_python=True, or --allow-python on the command line. A "
+        "model that bambi can build may be given to from_bambi."
     )
 
 

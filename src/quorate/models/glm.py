@@ -16,18 +16,22 @@ from quorate.models.formula import Design
 from quorate.models.formula_axes import axes_of_columns
 from quorate.models.many_points import Values
 from quorate.models.memo import PerShard
+from quorate.models.observed import Observed, extras_of
+from quorate.models.particular_priors import spread_over
 from quorate.models.prior_draws import drawn
 from quorate.models.priors import Prior, parse
 from quorate.models.protocol import Shard
-from quorate.models.rows import RegressionRows, response_of
+from quorate.models.rows import RegressionRows, regression_rows
 
 
 @dataclass(frozen=True)
 class GeneralisedLinearModel:
-    """Coefficients β of the columns of X and, if the family has one, a scale parameter.
+    """Coefficients β of the columns of X, and the scale parameters of the family.
 
-    The unconstrained vector is β followed by the logarithm of the scale. A shard holds `X` (n, p)
-    and `y` (n,). A model of a formula has its `encoding`, by which it reads tables.
+    The unconstrained vector is β followed by the logarithms of the scales. A shard holds `X` (n, p)
+    and `y` (n,), and may hold `weights`, `trials` and `offset`, (n,) each; see
+    `quorate.models.observed.Observed`. A model of a formula has its `encoding`, by which it reads
+    tables. `df_prior` is that of a second scale parameter, the degrees of freedom of `Student`.
     """
 
     family: Family
@@ -35,15 +39,20 @@ class GeneralisedLinearModel:
     priors: tuple[Prior, ...]  # one for each column
     scale_prior: Prior | None
     encoding: Design | None = None
+    df_prior: Prior | None = None
 
     @property
     def dim(self) -> int:
-        return len(self.columns) + (self.scale_prior is not None)
+        return len(self.columns) + len(self.scale_priors)
+
+    @property
+    def scale_priors(self) -> tuple[Prior, ...]:
+        """Priors of the scale parameters of the family."""
+        return tuple(prior for prior in (self.scale_prior, self.df_prior) if prior is not None)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        scale = self.family.scale_name
-        return self.columns if scale is None else (*self.columns, f"log({scale})")
+        return (*self.columns, *(f"log({name})" for name in self.family.scale_names))
 
     @property
     def axes(self) -> Axes:
@@ -65,9 +74,9 @@ class GeneralisedLinearModel:
 
     def log_likelihood_and_gradient(self, x: Array, shard: Shard) -> tuple[float, Array]:
         value = self._evaluate(x, shard, gradient=True)
-        scale = [] if self.scale_prior is None else [value.log_scale]
+        scales = np.atleast_1d(value.log_scales)[: len(self.scale_priors)]
         assert value.coefficients is not None
-        gradient = np.concatenate([value.coefficients, scale])
+        gradient = np.concatenate([value.coefficients, scales])
         number = settled("log_likelihood", value.log_likelihood, x, self.names)
         return number, settled_gradient("log_likelihood", number, gradient, x, self.names)
 
@@ -80,11 +89,11 @@ class GeneralisedLinearModel:
             for prior, where in self._groups:
                 density, gradients[:, where] = prior.log_density(points[:, where])
                 totals += density.sum(axis=1)
-            if self.scale_prior is not None:
-                scales = np.exp(points[:, -1])
-                density, derivative = self.scale_prior.log_density(scales)
-                totals += density + points[:, -1]  # + x: the Jacobian of scale = exp x
-                gradients[:, -1] = derivative * scales + 1
+            for i, prior in enumerate(self.scale_priors, len(self.columns)):
+                scales = np.exp(points[:, i])
+                density, derivative = prior.log_density(scales)
+                totals += density + points[:, i]  # + x: the Jacobian of scale = exp x
+                gradients[:, i] = derivative * scales + 1
         return totals, gradients
 
     def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
@@ -99,41 +108,40 @@ class GeneralisedLinearModel:
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         named = {name: draws[..., i] for i, name in enumerate(self.columns)}
-        if self.family.scale_name is not None:
-            named[self.family.scale_name] = np.exp(draws[..., -1])
+        for i, name in enumerate(self.family.scale_names, len(self.columns)):
+            named[name] = np.exp(draws[..., i])
         return named
 
     def log_scales(self, points: Array) -> Array:
-        """Logarithm of the scale at each point, (n,); 0 if the family has none."""
-        if self.scale_prior is None:
-            return np.zeros(len(points))
-        return points[:, len(self.columns)]
+        """Logarithms of the scales at each point, (n, k); one column of 0 if there are none."""
+        if not self.scale_priors:
+            return np.zeros((len(points), 1))
+        return points[:, len(self.columns) : len(self.columns) + len(self.scale_priors)]
 
     def predictors(self, points: Array, rows: Mapping[str, Any]) -> Array:
-        """η = Xβ at each point, in each row: (n_points, n_rows)."""
+        """η = Xβ, and the offset if rows have one, at each point: (n_points, n_rows)."""
         columns = numbers("X", rows["X"])
         p, got = len(self.columns), f"X has shape {columns.shape}"
         require(columns.ndim == 2 and columns.shape[1] == p, f"{got}. It needs {p} columns.")
-        return np.asarray(points[:, :p] @ columns.T)
+        offset = extras_of(rows, len(columns)).get("offset", 0.0)
+        return np.asarray(points[:, :p] @ columns.T + offset)
 
     def rows_at(self, points: Array, rows: Shard) -> RegressionRows:
         eta, scales = self.predictors(points, rows), self.log_scales(points)
-        return RegressionRows(self.family, eta, scales, response_of(rows))
+        return regression_rows(self.family, eta, scales, rows)
 
     def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
         named = zip(self.priors, self.columns, strict=True)
         draws = [drawn(prior, n, rng, name) for prior, name in named]
-        if self.scale_prior is not None:
-            scale = str(self.family.scale_name)
-            draws.append(np.log(drawn(self.scale_prior, n, rng, scale)))
+        for scale, prior in zip(self.family.scale_names, self.scale_priors, strict=True):
+            draws.append(np.log(drawn(prior, n, rng, scale)))
         return np.column_stack(draws)
 
     def _evaluate(self, x: Array, shard: Shard, *, gradient: bool) -> Value:
-        beta = x[: len(self.columns)]
-        log_scale = 0.0 if self.scale_prior is None else float(x[-1])
+        beta, log_scales = x[: len(self.columns)], self.log_scales(x[None])[0]
         # Far from the data exp overflows to inf and the log-likelihood is -inf, as it should be.
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.family.evaluate(self._kept(shard), beta, log_scale, gradient)
+            return self.family.evaluate(self._kept(shard), beta, log_scales, gradient)
 
     def _evaluate_many(self, points: Array, shard: Shard, *, gradient: bool) -> Values:
         betas = points[:, : len(self.columns)]
@@ -147,12 +155,12 @@ class GeneralisedLinearModel:
             density, derivative = prior.log_density(x[where])
             total += float(density.sum())
             gradient[where] = derivative
-        if self.scale_prior is not None:
+        for i, prior in enumerate(self.scale_priors, len(self.columns)):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                scale = np.exp(x[-1:])
-                density, derivative = self.scale_prior.log_density(scale)
-                total += float(density[0] + x[-1])  # + x: the Jacobian of scale = exp x
-                gradient[-1] = derivative[0] * scale[0] + 1
+                scale = np.exp(x[i : i + 1])
+                density, derivative = prior.log_density(scale)
+                total += float(density[0] + x[i])  # + x: the Jacobian of scale = exp x
+                gradient[i] = derivative[0] * scale[0] + 1
         number = settled("log_prior", total, x, self.names)
         return number, settled_gradient("log_prior", number, gradient, x, self.names)
 
@@ -177,10 +185,10 @@ class Prepare:
     columns: tuple[str, ...]
 
     def __call__(self, shard: Shard) -> Any:
-        return self.family.prepare(*self.checked(shard))
+        return self.family.prepare(self.checked(shard))
 
-    def checked(self, shard: Shard) -> tuple[Array, Array]:
-        """`X` and `y` of a shard."""
+    def checked(self, shard: Shard) -> Observed:
+        """The rows of a shard."""
         lacking = [name for name in ("X", "y") if name not in shard]
         if lacking:
             raise BadInputError(
@@ -204,7 +212,7 @@ class Prepare:
                 f"y is missing in {missing.sum()} rows, the first being row {np.argmax(missing)}. "
                 "Drop or fill those rows."
             )
-        return columns, response
+        return Observed(columns, response, **extras_of(shard, len(response)))
 
 
 def generalised_linear_model(
@@ -212,7 +220,7 @@ def generalised_linear_model(
     columns: int | Sequence[str] | Design,
     prior: str,
     priors: Mapping[str, str] | None,
-    scale_prior: str | None,
+    scale_priors: Sequence[str] = (),
 ) -> GeneralisedLinearModel:
     """A model with priors in words, as users give them; see `quorate.models.logistic`."""
     encoding = columns if isinstance(columns, Design) else None
@@ -225,17 +233,19 @@ def generalised_linear_model(
     require(len(names) >= 1, f"A model needs at least one column, not {columns!r}.")
     twice = sorted({name for name in names if names.count(name) > 1})
     require(not twice, f"Names of columns must differ. Rename {', '.join(twice)}.")
-    particular = dict(priors or {})
-    unknown = sorted(set(particular) - set(names))
-    if unknown:
-        message = f"No column named `{unknown[0]}` for a prior. The columns are {', '.join(names)}."
-        raise BadInputError(message)
+    terms = {} if encoding is None else dict(encoding.terms)
+    chosen = spread_over(priors or {}, [*names, *family.scale_names], terms)
+    scales = [
+        parse(chosen.get(name, words), "scale")
+        for name, words in zip(family.scale_names, scale_priors, strict=True)
+    ]
     return GeneralisedLinearModel(
         family,
         names,
-        tuple(parse(particular.get(name, prior), "coefficient") for name in names),
-        None if scale_prior is None else parse(scale_prior, "scale"),
+        tuple(parse(chosen.get(name, prior), "coefficient") for name in names),
+        scales[0] if scales else None,
         encoding,
+        scales[1] if len(scales) > 1 else None,
     )
 
 

@@ -26,6 +26,16 @@ class Rows:
     response: Array  # (n,), the sum of its responses
     constant: float = 0.0
     above: Array | None = None  # [j] is the number of responses above j
+    offset: Array | None = None  # (n,), added to Xβ
+
+    def eta(self, beta: Array) -> Array:
+        """Xβ and the offset, (n,)."""
+        eta = self.columns @ beta
+        return np.asarray(eta if self.offset is None else eta + self.offset)
+
+    def of_offset(self, pulls: Array, part: slice) -> float:
+        """The part of Σ pull · η that the offsets of some rows make up."""
+        return 0.0 if self.offset is None else float(pulls @ self.offset[part])
 
 
 @dataclass(frozen=True)
@@ -37,8 +47,13 @@ class Values:
     log_scales: Array | None = None  # (n_points,)
 
 
-def linear(n_rows: int, triangle: Array, betas: Array, log_scales: Array, gradient: bool) -> Values:
-    """y ~ N(Xβ, σ²), from the triangle R of a QR factorisation of (X, y)."""
+def linear(
+    n_rows: float, triangle: Array, betas: Array, log_scales: Array, gradient: bool
+) -> Values:
+    """y ~ N(Xβ, σ²), from the triangle R of a QR factorisation of (X, y).
+
+    `n_rows` is the sum of the weights if rows have weights, and R is that of weighted rows.
+    """
     residuals = triangle[:, -1:] - triangle[:, :-1] @ betas.T
     precisions = np.exp(-2 * log_scales)
     misfits = np.einsum("ij,ij->j", residuals, residuals) * precisions
@@ -57,9 +72,10 @@ def logistic(kept: Rows, betas: Array, gradient: bool) -> Values:
     values = np.full(len(betas), kept.constant)
     slopes = np.zeros_like(betas) if gradient else None
     linear_term = np.zeros(betas.shape[1])
-    for part, (eta, small, plus) in _chunks(kept.columns, betas, n_arrays=3):
+    for part, (eta, small, plus) in eta_in_chunks(kept, betas, n_arrays=3):
         x, n, y = (array[part] for array in (kept.columns, kept.counts, kept.response))
         linear_term += (y - 0.5 * n) @ x
+        values += kept.of_offset(y - 0.5 * n, part)
         np.abs(eta, out=small)
         values -= 0.5 * (n @ small)
         np.exp(np.negative(small, out=small), out=small)
@@ -80,9 +96,10 @@ def poisson(kept: Rows, betas: Array, gradient: bool) -> Values:
     values = np.full(len(betas), kept.constant)
     slopes = np.zeros_like(betas) if gradient else None
     linear_term = np.zeros(betas.shape[1])
-    for part, (eta,) in _chunks(kept.columns, betas):
+    for part, (eta,) in eta_in_chunks(kept, betas):
         x, n, y = (array[part] for array in (kept.columns, kept.counts, kept.response))
         linear_term += y @ x
+        values += kept.of_offset(y, part)
         mean = np.exp(eta, out=eta)
         values -= n @ mean
         if slopes is not None:
@@ -103,9 +120,10 @@ def negative_binomial(kept: Rows, betas: Array, log_scales: Array, gradient: boo
     values += kept.constant
     slopes = np.zeros_like(betas) if gradient else None
     linear_term = np.zeros(betas.shape[1])
-    for part, (excess, small, log_terms, work) in _chunks(kept.columns, betas, n_arrays=4):
+    for part, (excess, small, log_terms, work) in eta_in_chunks(kept, betas, n_arrays=4):
         x, n, y = (array[part] for array in (kept.columns, kept.counts, kept.response))
         linear_term += y @ x
+        values += kept.of_offset(y, part)
         excess -= log_scales
         np.abs(excess, out=small)
         np.exp(np.negative(small, out=small), out=small)
@@ -125,7 +143,9 @@ def negative_binomial(kept: Rows, betas: Array, log_scales: Array, gradient: boo
     return Values(values + betas @ linear_term, slopes + linear_term, by_scale)
 
 
-def _chunks(columns: Array, betas: Array, n_arrays: int = 1) -> Iterator[tuple[slice, list[Array]]]:
+def eta_in_chunks(
+    kept: Rows, betas: Array, n_arrays: int = 1
+) -> Iterator[tuple[slice, list[Array]]]:
     """Chunks of rows with arrays of shape (rows, n_points): η, and others to work in.
 
     All chunks share these arrays: fresh memory for every temporary would take longer than the
@@ -134,11 +154,13 @@ def _chunks(columns: Array, betas: Array, n_arrays: int = 1) -> Iterator[tuple[s
     turned = np.ascontiguousarray(betas.T)
     at_once = _rows_at_once(len(betas))
     space = np.empty((n_arrays, at_once, len(betas)))
-    for start in range(0, len(columns), at_once):
+    for start in range(0, len(kept.columns), at_once):
         part = slice(start, start + at_once)
-        rows = columns[part]
+        rows = kept.columns[part]
         arrays = [array[: len(rows)] for array in space]
         np.matmul(rows, turned, out=arrays[0])
+        if kept.offset is not None:
+            arrays[0] += kept.offset[part, None]
         yield part, arrays
 
 

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from quorate._extras import jax_in_float64, load
+from quorate._extras import jax_in_float64, require_installed
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, Namespace
@@ -163,8 +163,8 @@ def from_numpyro(
         factor over rows. With `local`, also rows or local variables that depend on more than one
         group, and groups with more than three numbers.
     """
+    require_installed({"jax": "numpyro", "numpyro": "numpyro"})
     jax = jax_in_float64()
-    load("numpyro", "numpyro")
     require(callable(model), f"model must be a NumPyro program, a function, not {model!r}.")
     cut = read_split(split, data)
     if local is not None:

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from quorate._extras import load
+from quorate._extras import load_all
 from quorate._types import Array
 from quorate.errors import BadInputError, require
 from quorate.models.axes import Axes
@@ -188,7 +188,8 @@ def from_pymc(
         the data, or a likelihood that does not factor over rows. With `local`, also rows or local
         variables that depend on more than one group, and groups with more than three numbers.
     """
-    pymc = load("pymc", "pymc")
+    in_jax = {"jax": "jax"} if local is not None or mode == "JAX" else {}
+    pymc = load_all({"pymc": "pymc", **in_jax})
     is_model = isinstance(model, pymc.Model)
     require(is_model, f"model must be a pm.Model, not a {type(model).__name__}.")
     data = data_of(model)

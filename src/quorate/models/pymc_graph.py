@@ -186,9 +186,13 @@ def observed_terms(model: Any, fresh: Mapping[Any, Any]) -> list[Any]:
 
 
 def open_input(variable: Any, name: str) -> Any:
-    """An input of the same type as a variable, whose shape is left open."""
+    """An input of the same type as a variable, whose shape is left open but for axes of length 1.
+
+    Such axes are stretched by the graph, which must therefore know them.
+    """
     tensor = load("pytensor.tensor", "pymc")
-    return tensor.TensorType(variable.dtype, shape=(None,) * variable.ndim)(name)
+    shape = tuple(1 if length == 1 else None for length in variable.type.shape)
+    return tensor.TensorType(variable.dtype, shape=shape)(name)
 
 
 def data_of(model: Any) -> dict[str, Any]:
@@ -249,8 +253,12 @@ def widened(outputs: list[Any]) -> dict[Any, Any]:
 
 def ancestors(variable: Any) -> set[Any]:
     """All variables that a variable is computed from."""
-    traversal = load("pytensor.graph.traversal", "pymc")
-    return set(traversal.ancestors([variable]))
+    return set(ancestors_in_order(variable))
+
+
+def ancestors_in_order(variable: Any) -> list[Any]:
+    """All variables that a variable is computed from, in an order that the graph decides."""
+    return list(load("pytensor.graph.traversal", "pymc").ancestors([variable]))
 
 
 def refuse_rows_in_prior(model: Any, latent: Sequence[Any], split: Split) -> None:

@@ -1,6 +1,6 @@
 """What a model says about single rows: their log-likelihoods, and draws of their responses."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -11,6 +11,7 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError
 from quorate.models.families import Family
 from quorate.models.groups.levels import Uniforms, levels_of
+from quorate.models.observed import extras_of
 from quorate.models.protocol import Model, Shard
 
 Ability = Literal["log_likelihood", "responses", "prior_draws"]
@@ -118,30 +119,50 @@ class RegressionRows:
     eta
         The linear predictor, (n_points, n_rows).
     log_scales
-        Logarithm of the scale of the family at each point, (n_points,).
+        Logarithms of the scales of the family at each point, (n_points, k).
     response
         y, (n_rows,); None if it is not known.
+    trials, weights
+        Of the rows, (n_rows,) each, if they have any. A weight multiplies a log-likelihood.
     """
 
     family: Family
     eta: Array
     log_scales: Array
     response: Array | None
+    trials: Array | None = None
+    weights: Array | None = None
 
     def log_likelihoods(self) -> Array:
+        return self._weighted(self.family.log_densities)
+
+    def outside(self) -> Array:
+        """The part of log-likelihoods that integrals over parameters of groups leave out."""
+        return self._weighted(self.family.outside)
+
+    def _weighted(self, densities: Callable[..., Array]) -> Array:
         assert self.response is not None
         with np.errstate(all="ignore"):  # a few points may be far out
-            return self.family.log_densities(self.eta, self.log_scales[:, None], self.response)
+            found = densities(self.eta, self.log_scales[:, None], self.response, self.trials)
+        return found if self.weights is None else found * self.weights
 
     def expected(self) -> Array:
-        return self.family.expected(self.eta)
+        return self.family.expected(self.eta, self.trials)
 
     def responses(self, random: Random) -> dict[str, Array]:
         uniforms = random.uniforms(self.eta.shape[1])
-        return {"y": self.family.responses(self.eta, self.log_scales[:, None], uniforms)}
+        scales = self.log_scales[:, None]
+        return {"y": self.family.responses(self.eta, scales, uniforms, self.trials)}
 
     def observed(self) -> dict[str, Array]:
         return {} if self.response is None else {"y": self.response}
+
+
+def regression_rows(family: Family, eta: Array, log_scales: Array, rows: Shard) -> RegressionRows:
+    """Rows of a regression, with what they hold beside X."""
+    extras = extras_of(rows, eta.shape[1])
+    extras.pop("offset", None)  # which η has
+    return RegressionRows(family, eta, log_scales, response_of(rows), **extras)
 
 
 def new_rows(model: Model, rows: Any) -> Shard:

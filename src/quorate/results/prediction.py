@@ -20,6 +20,7 @@ from quorate.errors import BadInputError, require
 from quorate.models.glm import GeneralisedLinearModel
 from quorate.models.groups.levels import levels_of
 from quorate.models.groups.regressions.regression import GroupedRegression
+from quorate.models.observed import extras_of
 from quorate.models.protocol import Model
 from quorate.models.rows import RowModel, Seeds, new_rows, require_ability
 from quorate.results.local import LocalDraws, spaced
@@ -105,7 +106,7 @@ def predicted(
     if isinstance(model, GeneralisedLinearModel):
         some = points[spaced(len(points), n)]
         eta = model.predictors(some, arrays)
-        return _prediction(model, some, eta, np.zeros(eta.shape[1], dtype=bool), rng)
+        return _prediction(model, some, eta, arrays, np.zeros(eta.shape[1], dtype=bool), rng)
     assert known is not None
     texts = _labels(arrays, len(model.levels))
     numbers, found = _drawn(points, known, texts[0], n, **asked)
@@ -116,7 +117,7 @@ def predicted(
         local, is_known = _local(model, points[numbers], level, distinct, found, rng)
         eta += np.einsum("rj,nrj->nr", model.varying_columns(arrays, level), local[:, which])
         is_new |= ~is_known[which]
-    return _prediction(model.fixed, points[numbers], eta, is_new, rng)
+    return _prediction(model.fixed, points[numbers], eta, arrays, is_new, rng)
 
 
 def _of_program(
@@ -225,10 +226,12 @@ def _prediction(
     model: GeneralisedLinearModel,
     points: Array,
     eta: Array,
+    arrays: Mapping[str, Any],
     is_new: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> Prediction:
     uniforms = rng.uniform(size=eta.shape)
-    scales = model.log_scales(points)[:, None]
+    scales, trials = model.log_scales(points)[:, None], extras_of(arrays, len(is_new)).get("trials")
     family = model.family
-    return Prediction(family.expected(eta), family.responses(eta, scales, uniforms), is_new)
+    drawn = family.responses(eta, scales, uniforms, trials)
+    return Prediction(family.expected(eta, trials), drawn, is_new)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from quorate._extras import is_installed, jax_in_float64, load
+from quorate._extras import is_installed, jax_in_float64, load_all
 from quorate.errors import BadInputError
 from quorate.models.protocol import TraceableModel
 from quorate.models.subposterior import Target
@@ -36,7 +36,8 @@ class Owner:
 
 def load_jax() -> tuple[Any, Any]:
     """The modules jax and blackjax, or an error that says how to install them."""
-    return jax_in_float64(), load("blackjax", "jax")
+    blackjax = load_all({"blackjax": "jax", "jax": "jax"})
+    return jax_in_float64(), blackjax
 
 
 def can_serve(target: Target) -> bool:

@@ -33,9 +33,9 @@ class ByNodes:
         cls, family: Family, tables: Tables, effort: Effort, growth: float = GROWTH
     ) -> "ByNodes":
         """Arrange rows by group. Anchors are 0. For `growth` see `arranged`."""
-        columns, (varying,), response, (group,) = tables
-        outside = Outside.of(family, columns, response)
-        rows = arranged(columns, varying, response, group, growth)
+        seen, (varying,), (group,) = tables
+        outside = Outside.of(family, seen)
+        rows = arranged(seen, varying, group, growth)
         return cls(family, rows, outside, np.zeros((varying.shape[1], rows.n_groups)), effort)
 
     def log_likelihoods(self, points: Points) -> Array:

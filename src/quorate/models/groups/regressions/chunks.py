@@ -16,6 +16,7 @@ from quorate.models.groups.regressions.kernels import Rows, rows_of
 from quorate.models.groups.regressions.points import Points
 from quorate.models.groups.regressions.rows import Bundle, GroupedRows
 from quorate.models.many_points import rising
+from quorate.models.observed import Observed
 
 
 class Chunk(NamedTuple):
@@ -51,9 +52,12 @@ class Outside(NamedTuple):
     response_by_column: Array  # (p,), Xᵀy
 
     @classmethod
-    def of(cls, family: Family, columns: Array, response: Array) -> "Outside":
-        """From X (n, p) and y (n,), which is checked."""
-        return cls(*family.constants(response), response @ columns)
+    def of(cls, family: Family, seen: Observed) -> "Outside":
+        """From rows, whose responses are checked."""
+        (constant, above), response = family.constants(seen), seen.weighted_response
+        if seen.offset is not None:
+            constant += float(response @ seen.offset)
+        return cls(constant, above, response @ seen.columns)
 
     def values_and_slopes(self, points: Points) -> tuple[Array, Array]:
         """Their sum at each point, and its slope in the logarithm of the scale, (n,) each."""

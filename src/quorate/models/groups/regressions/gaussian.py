@@ -20,6 +20,7 @@ from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.quadrature import coloured, covariance_of, solved, spread
 from quorate.models.groups.regressions.integrals import Prior, parts
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit, pooled
+from quorate.models.observed import Observed
 
 _GROUPS = 4096  # at a time
 
@@ -46,24 +47,25 @@ class ClosedForm:
     """A shard of a linear regression with groups, reduced."""
 
     codes: IntArray  # (n_groups,), in rising order
-    rows: tuple[int, Array]  # number of rows, and the triangle of (X, y)
+    rows: tuple[float, Array]  # sum of weights, and the triangle of (X, y)
     squares: Array  # ZᵀZ, (q, q, n_groups)
     by_column: Array  # ZᵀX, (q, p, n_groups)
     by_response: Array  # Zᵀy, (q, n_groups)
     fit: RoughFit | None = None
 
     @classmethod
-    def of(cls, columns: Array, varying: Array, response: Array, group: IntArray) -> "ClosedForm":
-        """Reduce X (n, p), Z (n, q), y (n,), with the code of each row's group (n,)."""
+    def of(cls, seen: Observed, varying: Array, group: IntArray) -> "ClosedForm":
+        """Reduce rows with Z (n, q) and the code of each row's group (n,)."""
         codes, which = np.unique(group, return_inverse=True)
 
         def summed(values: Array) -> Array:
             return np.bincount(which, weights=values, minlength=len(codes)).astype(np.float64)
 
-        z = varying.T
+        z, columns = seen.rooted(varying).T, seen.rooted(seen.columns)
+        response = seen.rooted(seen.residual_response)
         return cls(
             np.asarray(codes),
-            Linear().prepare(columns, response),
+            Linear().prepare(seen),
             np.array([[summed(first * second) for second in z] for first in z]),
             np.array([[summed(each * x) for x in columns.T] for each in z]),
             np.array([summed(each * response) for each in z]),

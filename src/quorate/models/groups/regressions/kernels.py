@@ -143,7 +143,7 @@ def _logistic(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
         _for_each(offsets, bundle.counts),
         bundle.response,
         varying,
-        count_once=bool((bundle.counts <= 1).all()),
+        count_once=bool(np.isin(bundle.counts, (0.0, 1.0)).all()),
     )
 
 
@@ -170,8 +170,10 @@ def _negative_binomial(bundle: Bundle, points: Points, varying: Array | None) ->
 
 
 def _offsets(bundle: Bundle, betas: Array) -> Array:
-    """Xβ of every row, (size, n_points, g); -inf in rows that count nothing."""
+    """Xβ of every row, and its offset, (size, n_points, g); -inf in rows that count nothing."""
     offsets = betas @ bundle.columns
+    if bundle.offset.shape[1]:
+        offsets += bundle.offset[:, :1]
     np.copyto(offsets, -np.inf, where=(bundle.counts == 0)[:, None])
     return np.asarray(offsets)
 

@@ -57,7 +57,7 @@ class NestedByNodes:
         cls, family: Family, tables: Tables, effort: Effort, growth: float = GROWTH
     ) -> "NestedByNodes":
         """Arrange rows by inner group, in blocks of outer groups. For `growth` see `arranged`."""
-        outside = Outside.of(family, tables.columns, tables.response)
+        outside = Outside.of(family, tables.seen)
         nesting, place = Nesting.of_rows(*tables.groups)
         sizes = np.bincount(place).astype(np.float64)
         order, ends = np.argsort(place, kind="stable"), np.cumsum(sizes).astype(np.int64)
@@ -221,8 +221,8 @@ def _block(
     family: Family, nesting: Nesting, tables: Tables, place: IntArray, growth: float
 ) -> Block:
     """From the rows of a block, and the places of their inner groups."""
-    columns, (outer, varying), response, _ = tables
-    rows = arranged(columns, varying, response, place, growth, outer)
+    seen, (outer, varying), _ = tables
+    rows, response = arranged(seen, varying, place, growth, outer), seen.weighted_response
     within = nesting.within[place]
     by_response = np.array([np.bincount(within, weights=z * response) for z in outer.T])
     sizes = nesting.n_outer, nesting.n_inner

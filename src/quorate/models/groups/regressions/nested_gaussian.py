@@ -74,7 +74,7 @@ class NestedClosedForm:
         """Reduce the rows of a shard."""
         nesting, place = Nesting.of_rows(*tables.groups)
         varying = np.hstack(tables.varying)
-        return cls(nesting, ClosedForm.of(tables.columns, varying, tables.response, place))
+        return cls(nesting, ClosedForm.of(tables.seen, varying, place))
 
     @property
     def fit(self) -> None:

@@ -89,8 +89,8 @@ class GroupedRegression:
     """A generalised linear model with groups. See `quorate.models.groups.levels.GroupedModel`.
 
     The unconstrained vector is that of `fixed`, followed by the coordinates of `covariances`, of
-    which there is one for each level, outer level first. A shard holds `X` (n, p), `y` (n,), `Z`
-    (n, q) and `group` (n,), and `Z_inner` and `inner` (n,) for a second level.
+    which there is one for each level, outer level first. A shard holds what one of `fixed` holds,
+    `Z` (n, q) and `group` (n,), and `Z_inner` and `inner` (n,) for a second level.
     """
 
     fixed: GeneralisedLinearModel
@@ -276,11 +276,11 @@ class GroupedRegression:
         pairs = zip(self.covariances, rest, strict=True)
         covs = tuple(covariance.matrices(part) for covariance, part in pairs)
         betas = points[:, : len(self.fixed.columns)]
-        return Points(betas, self.fixed.log_scales(points), covs)
+        return Points(betas, self.fixed.log_scales(points)[:, 0], covs)
 
     def gradients(self, points: Array, slopes: Derivatives) -> Array:
         """Gradients (n, dim) of the log-likelihood, from derivatives in the parts of points."""
-        of_scale = [] if self.fixed.scale_prior is None else [slopes.log_scales]
+        of_scale = [] if not self.fixed.scale_priors else [slopes.log_scales]
         _, *rest = self._split(points)
         of_levels = zip(self.covariances, rest, slopes.covs, strict=True)
         of_covs = [covariance.gradient(part, slope) for covariance, part, slope in of_levels]
@@ -310,11 +310,11 @@ class GroupedRegression:
 
     def _prepare(self, shard: Shard, fit: RoughFit | None = None) -> Integrated:
         """A shard whose integrals are ready, around a fit if there is one; else that is found."""
-        columns, response = Prepare(self.fixed.family, self.fixed.columns).checked(shard)
-        n_rows, levels = len(response), self.levels
+        seen = Prepare(self.fixed.family, self.fixed.columns).checked(shard)
+        n_rows, levels = len(seen.response), self.levels
         groups = [codes_of_level(shard, n_rows, levels, i) for i in range(len(levels))]
         varying = [varying_of_level(shard, n_rows, level, i) for i, level in enumerate(levels)]
-        tables = Tables(columns, varying, response, groups)
+        tables = Tables(seen, varying, groups)
         if self._is_linear:
             return _in_closed_form(tables)
         kind: type[ByNodes] | type[NestedByNodes] = ByNodes if len(levels) == 1 else NestedByNodes
@@ -324,10 +324,10 @@ class GroupedRegression:
 
 
 def _in_closed_form(tables: Tables) -> Integrated:
-    columns, varying, response, groups = tables
+    seen, varying, groups = tables
     if len(groups) == 2:
         return NestedClosedForm.of(tables)
-    return ClosedForm.of(columns, varying[0], response, groups[0])
+    return ClosedForm.of(seen, varying[0], groups[0])
 
 
 def _around(points: Array) -> RoughFit | None:

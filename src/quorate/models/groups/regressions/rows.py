@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorate._types import Array, BoolArray, IntArray
+from quorate.models.observed import Observed
 
 _EXACT_SIZES = 8  # groups with fewer rows share a bundle only with groups of the same size
 GROWTH = 1.2  # more bundles cost time for each, fewer cost time for rows that count nothing
@@ -25,6 +26,7 @@ class Bundle(NamedTuple):
     columns: Array  # (size, p, g), X
     varying: Array  # (size, q, g), Z
     outer: Array  # (size, q of the outer level, g), its Z if these groups lie within others
+    offset: Array  # (size, 0 or 1, g), added to Xβ
     response: Array  # (size, g), sums of y over equal rows
     counts: Array  # (size, g), numbers of equal rows
 
@@ -64,24 +66,30 @@ class GroupedRows:
 
 
 def arranged(
-    columns: Array,
+    seen: Observed,
     varying: Array,
-    response: Array,
     group: IntArray,
     growth: float = GROWTH,
     outer: Array | None = None,
 ) -> GroupedRows:
-    """Arrange rows by group: X (n, p), Z (n, q), y (n,) and the code of each row's group (n,).
+    """Arrange rows by group, with Z (n, q) and the code of each row's group (n,).
 
     `growth` is the number of rows of the largest group in a bundle relative to the smallest. If the
     groups lie within others, `outer` is Z of these.
     """
     codes, which = np.unique(group, return_inverse=True)
-    tables = (columns, varying, np.empty((len(columns), 0)) if outer is None else outer)
-    order, counts = _merged(np.column_stack(tables), which)
-    starts = _starts(counts)
+    none, offset = np.empty((len(varying), 0)), seen.offset
+    tables = (
+        seen.columns,
+        varying,
+        none if outer is None else outer,
+        none if offset is None else offset[:, None],
+    )
+    order, equal = _merged(np.column_stack(tables), which)
+    starts = _starts(equal)
     first = order[starts]
-    sums = np.add.reduceat(response[order], starts)
+    sums = np.add.reduceat(seen.weighted_response[order], starts)
+    counts = equal if seen.counts is None else np.add.reduceat(seen.counts[order], starts)
     distinct = [table[first] for table in tables]
     return GroupedRows(
         np.asarray(codes),
@@ -113,19 +121,20 @@ def _starts(counts: IntArray) -> IntArray:
 def _bundles(
     tables: Sequence[Array], response: Array, counts: Array, which: IntArray, growth: float
 ) -> Iterator[Bundle]:
-    """Bundles of rows that are sorted by group; `tables` are X, Z, and Z of the outer level."""
+    """Bundles of rows sorted by group; `tables` are X, Z, Z of the outer level, and the offset."""
     sizes = np.bincount(which)
     first_row = _starts(sizes)
     for size, groups in _by_size(sizes, growth):
         offsets = np.arange(size)[:, None]
         is_row = offsets < sizes[groups]
         rows = np.where(is_row, first_row[groups] + offsets, 0)
-        columns, varying, outer = (_dense(table, rows, is_row) for table in tables)
+        columns, varying, outer, offset = (_dense(table, rows, is_row) for table in tables)
         yield Bundle(
             groups,
             columns,
             varying,
             outer,
+            offset,
             np.where(is_row, response[rows], 0.0),
             np.where(is_row, counts[rows], 0.0),
         )

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from quorate._types import Array, IntArray
 from quorate.models.groups.regressions.level_arrays import codes_of_level
 from quorate.models.protocol import Shard
-from quorate.models.rows import RegressionRows, response_of, some_of
+from quorate.models.rows import RegressionRows, regression_rows, some_of
 
 if TYPE_CHECKING:
     from quorate.models.groups.regressions.regression import GroupedRegression
@@ -34,10 +34,7 @@ def group_values(
     for first in range(0, len(points), at_once):
         at = slice(first, first + at_once)
         of_rows = model.fixed.rows_at(points[at], rows)
-        assert of_rows.response is not None
-        scales = of_rows.log_scales[:, None]
-        outside = model.family.outside(of_rows.eta, scales, of_rows.response)
-        for total, values in zip(totals[at], outside, strict=True):
+        for total, values in zip(totals[at], of_rows.outside(), strict=True):
             total += np.bincount(which, weights=values, minlength=len(groups))
     return totals
 
@@ -56,7 +53,7 @@ def rows_given(
         which = order[np.searchsorted(codes[order], mine)]
         eta += np.einsum("rj,nrj->nr", model.varying_columns(rows, i), draws[:, which])
     scales = model.fixed.log_scales(points)
-    return places, RegressionRows(model.family, eta, scales, response_of(rows))
+    return places, regression_rows(model.family, eta, scales, rows)
 
 
 def from_the_prior(

@@ -5,22 +5,21 @@ from typing import NamedTuple
 import numpy as np
 
 from quorate._types import Array, BoolArray, IntArray
+from quorate.models.observed import Observed
 
 
 class Tables(NamedTuple):
     """Arrays of n rows. Those of groups are lists with one for each level, outer level first."""
 
-    columns: Array  # X, (n, p)
+    seen: Observed  # X, y and what comes with them
     varying: list[Array]  # Z, (n, q)
-    response: Array  # y, (n,)
     groups: list[IntArray]  # codes, (n,)
 
     def at(self, rows: BoolArray | IntArray) -> "Tables":
         """Some of the rows."""
         return Tables(
-            self.columns[rows],
+            self.seen.at(rows),
             [each[rows] for each in self.varying],
-            self.response[rows],
             [each[rows] for each in self.groups],
         )
 

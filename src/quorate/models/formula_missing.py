@@ -1,0 +1,64 @@
+"""Rows of a table with missing values: counted over all its chunks, and dropped on request."""
+
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import numpy as np
+
+from quorate._types import BoolArray
+from quorate.data.complete import NA
+from quorate.errors import BadInputError, require
+
+
+@dataclass
+class Completeness:
+    """What is missing in the rows seen so far: the number in each column, and the first row."""
+
+    n_rows: int = 0
+    n_incomplete: int = 0
+    columns: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, frame: Any) -> BoolArray:
+        """Take in one more chunk, and say which of its rows are complete."""
+        lacking = frame.isna()
+        for name in frame.columns:
+            rows = lacking[name].to_numpy()
+            if rows.any():
+                before, first = self.columns.get(name, (0, self.n_rows + int(np.argmax(rows))))
+                self.columns[name] = (before + int(rows.sum()), first)
+        complete = ~lacking.any(axis=1).to_numpy()
+        self.n_incomplete += int((~complete).sum())
+        self.n_rows += len(complete)
+        return np.asarray(complete)
+
+    def require_usable(self, na: NA) -> None:
+        """Raise if rows are incomplete and are not to be dropped, or if none is left."""
+        if na == "raise" and self.n_incomplete:
+            way = "Drop these rows with na='drop' (--na drop on the command line), or fill them."
+            raise BadInputError(f"{self.in_words}. {way}")
+        require(
+            self.n_incomplete < max(self.n_rows, 1),
+            f"{self.in_words}. No row is complete: leave out a column, or fill it.",
+        )
+
+    @property
+    def in_words(self) -> str:
+        """How many rows are incomplete, and where."""
+        columns = (
+            f"column `{name}` is missing in {count} rows, the first being row {first}"
+            for name, (count, first) in self.columns.items()
+        )
+        return f"{self.n_incomplete} of {self.n_rows} rows are incomplete: {'; '.join(columns)}"
+
+
+def require_way(na: str) -> None:
+    """Raise unless this is a way to treat missing values."""
+    require(na in get_args(NA), f"na must be {' or '.join(get_args(NA))}, not {na!r}.")
+
+
+def require_complete(frame: Any) -> None:
+    """Raise if any row of a table has missing values."""
+    found = Completeness()
+    found.add(frame)
+    if found.n_incomplete:
+        raise BadInputError(f"{found.in_words}. Drop or fill those rows.")
