@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from quorate.data.complete import NA, rows_to_cut
 from quorate.data.files import Columns
 from quorate.data.order import owners_to_keep
 from quorate.data.partition import Owners, Partition, partition_of, require_columns
+from quorate.data.place import check_folder, put_in_place
 from quorate.data.store import (
-    MANIFEST,
     ArraySpec,
     ShardSet,
     StoredShard,
@@ -98,7 +98,7 @@ def write_shards(
     if transform is None:
         _require_free(names, partition.groups)
     folder = Path(folder).resolve()
-    _check_folder(folder, n_shards, len(partition.owners))
+    check_folder(folder, n_shards, len(partition.owners))
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -107,7 +107,7 @@ def write_shards(
         _stream(batches, partition, transform, writer)
         labels = {**stored_labels(partition.groups), **owners_to_keep(partition, by)}
         shards = writer.finish(by, int(seed), labels)
-        return _put_in_place(shards, folder)
+        return put_in_place(shards, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -119,40 +119,6 @@ def _names(table: Table, columns: Sequence[str] | None) -> tuple[str, ...]:
     require(bool(names), "columns is empty. Name at least one.")
     require_columns(table, names)
     return names
-
-
-def _check_folder(folder: Path, n_shards: int, n_rows: int) -> None:
-    """Raise early if the folder is in use. Its shards are compared later."""
-    if not folder.exists():
-        return
-    require(folder.is_dir(), f"{folder} is a file. Give a folder.")
-    if not (folder / MANIFEST).exists():
-        is_empty = not any(folder.iterdir())
-        require(is_empty, f"{folder} holds other files. Give a new folder, or an empty one.")
-        return
-    there = ShardSet.open(folder)
-    if (there.n_shards, sum(there.n_rows)) != (n_shards, n_rows):
-        raise _taken(there)
-
-
-def _taken(there: ShardSet) -> BadInputError:
-    return BadInputError(
-        f"{there.folder} holds another data set, of {sum(there.n_rows)} rows in {there.n_shards} "
-        "shards. Give a new folder, or use that data set by `ShardSet.open`."
-    )
-
-
-def _put_in_place(shards: ShardSet, folder: Path) -> ShardSet:
-    if (folder / MANIFEST).exists():
-        there = ShardSet.open(folder)
-        if replace(there, folder=shards.folder) != shards:
-            raise _taken(there)
-        there.verify()
-        return there
-    with in_words(folder):
-        shards.folder.replace(folder)
-        sync([folder.parent])
-    return ShardSet.open(folder)
 
 
 def _require_free(names: Sequence[str], groups: Mapping[str, Groups]) -> None:

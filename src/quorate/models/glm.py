@@ -11,7 +11,7 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
 from quorate.models.axes import Axes
 from quorate.models.checks import settled, settled_gradient
-from quorate.models.families import Family, Value
+from quorate.models.family import Family, Value
 from quorate.models.formula import Design
 from quorate.models.formula_axes import axes_of_columns
 from quorate.models.many_points import Values

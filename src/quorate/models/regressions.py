@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import Any
 
 from quorate.errors import require
-from quorate.models.families import Family, Linear, Logistic, NegativeBinomial, Poisson
+from quorate.models.families import Linear, Logistic, NegativeBinomial, Poisson
+from quorate.models.family import Family
 from quorate.models.formula import Design
 from quorate.models.glm import GeneralisedLinearModel, generalised_linear_model
 from quorate.models.groups.levels import Level

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import digamma, gammaln, stdtrit
 
 from quorate._types import Array
-from quorate.models.families import Value
+from quorate.models.family import Value
 from quorate.models.many_points import Rows, Values, eta_in_chunks
 from quorate.models.observed import Observed
 

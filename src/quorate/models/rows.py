@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError
-from quorate.models.families import Family
+from quorate.models.family import Family
 from quorate.models.groups.levels import Uniforms, levels_of
 from quorate.models.observed import extras_of
 from quorate.models.protocol import Model, Shard

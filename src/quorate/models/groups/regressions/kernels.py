@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 
 from quorate._types import Array, BoolArray
-from quorate.models.families import Family, Logistic, NegativeBinomial, Poisson
+from quorate.models.families import Logistic, NegativeBinomial, Poisson
+from quorate.models.family import Family
 from quorate.models.groups.regressions.points import Points
 from quorate.models.groups.regressions.rows import Bundle
 

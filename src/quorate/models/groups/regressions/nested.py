@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.models.families import Family
+from quorate.models.family import Family
 from quorate.models.groups.accuracy import FEWEST_FOR_MOMENTS, Effort
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.quadrature import gauss_hermite

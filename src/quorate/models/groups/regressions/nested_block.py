@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.models.families import Family
+from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.local import independence_draws
 from quorate.models.groups.quadrature import gauss_hermite

@@ -10,7 +10,7 @@ from typing import Protocol, Self, TypeVar
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.models.families import Family
+from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort, sufficient
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.tables import Tables

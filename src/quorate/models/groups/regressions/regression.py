@@ -16,7 +16,8 @@ from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.models.axes import Axes
 from quorate.models.checks import settled, settled_gradient
-from quorate.models.families import Family, Linear
+from quorate.models.families import Linear
+from quorate.models.family import Family
 from quorate.models.formula import Design
 from quorate.models.glm import GeneralisedLinearModel, Prepare
 from quorate.models.groups.levels import Level, LevelUniforms, Moments, Uniforms
