@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -304,12 +303,6 @@ class Result:
         NetCDF and Zarr hold `posterior`. The others hold a table with a row for each draw.
         """
         export(self.posterior, Path(path))
-
-    def report(self, path: str | Path | None = None) -> Path:
-        """Write a self-contained HTML report, by default to the run's folder. Returns its path."""
-        written = Path(self.run_dir) / "report.html" if path is None else Path(path)
-        import_module("quorate.report").write_report(Path(self.run_dir), written)
-        return written
 
     def __repr__(self) -> str:
         return f"<Result: {'; '.join(self._story())}>"

@@ -1,16 +1,19 @@
 """A run opened from its folder, without its model: `quorate.load`. Nothing in it is executed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
+
+import numpy as np
 
 from quorate._types import Array
 from quorate.errors import BadInputError
 from quorate.journal import WorkerEvent
 from quorate.models.axes import Axes
 from quorate.models.protocol import Shard
+from quorate.models.scales import Scale, kept_scales
 from quorate.protocol.messages import Note
 from quorate.protocol.timeline import Timeline
 from quorate.results import saved
@@ -32,13 +35,15 @@ class StoredModel:
         One name for each unconstrained coordinate.
     axes
         Dims and coords of variables.
+    scales
+        The natural scales of coordinates, as far as the journal tells them.
     draws, variables
-        Draws that were saved on the natural scale, and their variables. Other draws stay
-        unconstrained: the map to the natural scale is code of the model.
+        Draws that were saved on the natural scale, and their variables.
     """
 
     names: tuple[str, ...]
     axes: Axes
+    scales: Sequence[Scale | None]
     draws: Array
     variables: Mapping[str, Array] | None
     is_stored: bool = field(default=True, init=False)
@@ -50,7 +55,11 @@ class StoredModel:
     def constrain(self, draws: Array) -> dict[str, Array]:
         if draws is self.draws and self.variables is not None:
             return dict(self.variables)
-        return {name: draws[..., i] for i, name in enumerate(self.names)}
+        named = zip(self.names, self.scales, np.moveaxis(draws, -1, 0), strict=True)
+        return {
+            name if scale is None else scale.name: x if scale is None else scale.natural(x)
+            for name, scale, x in named
+        }
 
     def initial(self) -> Array:
         _refuse()
@@ -77,10 +86,10 @@ def _refuse() -> NoReturn:
 def load(run_dir: str | Path) -> Result:
     """Open a run, finished or not, without executing the model that is stored with it.
 
-    The result has the draws so far, their summary, tree, plot and report, the verdict if the draws
-    were checked, and the story of the run. What needs the model is refused: parameters of groups
-    and predictions. Draws are on the natural scale if the run has ended. Those of a run that is
-    under way, or was killed, are unconstrained, under the names of their coordinates.
+    The result has the draws so far, their summary, tree and plot, the verdict if the draws were
+    checked, and the story of the run. What needs the model is refused: parameters of groups and
+    predictions. Draws are on the natural scale. Only in a run that is under way, or was killed,
+    coordinates that have no variable of their own, such as those of a simplex, stay unconstrained.
 
     Parameters
     ----------
@@ -92,7 +101,8 @@ def load(run_dir: str | Path) -> Result:
         history.read()
         draws = history.global_draws()
         variables = _saved_variables(folder, history, len(draws))
-        model = StoredModel(tuple(history.names), _axes(history), draws, variables)
+        scales = kept_scales(history.configuration.get("scales"), history.dim)
+        model = StoredModel(tuple(history.names), _axes(history), scales, draws, variables)
         result = _result(folder, history, model)
     if variables is not None:
         vars(result)["_summary"] = saved.load_summary(folder)
