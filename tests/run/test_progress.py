@@ -11,6 +11,7 @@ from rich.console import Console
 import quorate
 from helpers import journals
 from helpers.processes import MeanModel
+from quorate.models import Real, from_functions
 from quorate.protocol.messages import Happening, Note
 from quorate.run.progress import Health, Pace, Phase, Progress, silence
 from quorate.run.progress_shown import (
@@ -69,6 +70,24 @@ def test_phases_of_an_exact_run(exact):
     middle = ["surveying shards", "fitting", "weighing", "drawing"]
     assert [phase for phase in middle if phase in phases] == phases[2:-6]
     assert heard[-1].passes == result.n_passes
+
+
+def test_a_model_that_is_compiled_says_so(seed):
+    """Plain functions in JAX: until the first answer, workers compile."""
+    pytest.importorskip("jax")
+    heard = []
+
+    def log_prior(p):
+        return -0.5 * p["mu"] ** 2
+
+    def log_likelihood(p, rows):
+        return -0.5 * ((rows["z"] - p["mu"]) ** 2).sum()
+
+    model = from_functions(log_prior, log_likelihood, {"mu": Real()}, backend="jax")
+    rows = {"z": np.random.default_rng(seed).normal(size=40)}
+    options = {"workers": 1, "draws": 50, "check": False, "every": 0.0}
+    quorate.sample(model, rows, progress=heard.append, **options)
+    assert in_order(heard)[1:4] == ["starting workers", "compiling", "fitting"]
 
 
 def test_phases_of_a_merge(merged):

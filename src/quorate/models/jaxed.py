@@ -97,6 +97,7 @@ class CompiledDensities:
 
     compiled: Compiled
     names: Any
+    is_compiled = True
 
     def log_prior(self, x: Array) -> float:
         return settled("log_prior", self.compiled.prior(x), x, self.names)

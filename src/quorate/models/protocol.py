@@ -34,6 +34,11 @@ class Model(Protocol):
         """Named variables on their natural scale: (n, dim) to `(n, *shape)` each."""
 
 
+def compiles(model: Model) -> bool:
+    """Whether a worker compiles the model before its first answer, which may take long."""
+    return bool(getattr(model, "is_compiled", False))
+
+
 class DifferentiableModel(Model, Protocol):
     """A model with gradients."""
 

@@ -37,6 +37,8 @@ class PymcModel:
     names: tuple[str, ...]
     start: tuple[float, ...]
 
+    is_compiled = True
+
     @property
     def dim(self) -> int:
         return len(self.names)

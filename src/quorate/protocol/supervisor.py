@@ -120,6 +120,11 @@ class Supervisor:
         """Of a worker: starting, working, waiting or retired."""
         return self._workers[worker].status
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a worker has been given something to do."""
+        return any(worker.n_tasks or worker.status == "working" for worker in self._workers)
+
     def begin(self, now: float) -> list[Command]:
         """What is to be done first."""
         for k in range(len(self._workers)):

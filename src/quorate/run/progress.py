@@ -14,6 +14,7 @@ class Phase(StrEnum):
 
     CUTTING = "cutting rows"
     STARTING = "starting workers"
+    COMPILING = "compiling"
     WARMING_UP = "warming up"
     SURVEYING = "surveying shards"
     FITTING = "fitting"

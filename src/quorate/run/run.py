@@ -22,7 +22,7 @@ from quorate.journal import (
     PriorRestored,
     Record,
 )
-from quorate.models.protocol import Model
+from quorate.models.protocol import Model, compiles
 from quorate.numerics.streams import Streams
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.messages import Command, Keep, Start
@@ -121,7 +121,9 @@ class Run:
             shares_starts=scheme.shares_starts,
             limits=self.settings.limits(),
         )
-        self._telling = Telling(self.view, self._supervisor, self.settings, self._what_is_sent)
+        self._telling = Telling(
+            self.view, self._supervisor, self.settings, self._what_is_sent, compiles(self.model)
+        )
 
     def replay(self, reader: JournalReader) -> None:
         """Take in everything that earlier sittings have journaled."""

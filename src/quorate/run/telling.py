@@ -39,11 +39,20 @@ class Telling:
     ----------
     word
         What workers send: "blocks" or "answers".
+    is_compiled
+        Whether workers compile the model first.
     """
 
-    def __init__(self, view: View, supervisor: Supervisor, settings: Settings, word: str) -> None:
+    def __init__(
+        self,
+        view: View,
+        supervisor: Supervisor,
+        settings: Settings,
+        word: str,
+        is_compiled: bool,
+    ) -> None:
         self._view, self._supervisor = view, supervisor
-        self._settings, self._word = settings, word
+        self._settings, self._word, self._is_compiled = settings, word, is_compiled
         self._looks, self._pace = Looks(view), Pace()
 
     def progress(
@@ -53,8 +62,10 @@ class Telling:
         held, n_workers = self._view.scheme.allocation.held, self._settings.workers
         status = [self._supervisor.status(k) for k in range(n_workers)]
         phase, done, total = how_far
-        if not done and status.count("starting") == n_workers:
+        if not done and not self._supervisor.has_begun:
             phase, total = Phase.STARTING, n_workers
+        elif self._is_compiled and not sent.blocks:
+            phase, total = Phase.COMPILING, None
         return Progress(
             seconds=now,
             draws=self._view.n_draws,

@@ -241,6 +241,8 @@ class ProgramModel:
 class JaxProgramModel(ProgramModel):
     """A model with gradients, whose local parameters are integrated out by quadrature."""
 
+    is_compiled = True
+
     def log_prior_and_gradient(self, x: Array) -> tuple[float, Array]:
         return self._pair("log_prior", x, self.backend.one(self.at.prior_and_gradient, x, None))
 
