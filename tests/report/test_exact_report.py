@@ -10,13 +10,15 @@ from click.testing import CliRunner
 from helpers import browser, journals
 from helpers.report_page import checked
 from quorate.cli import main
-from quorate.journal import Journal, JournalReader, PassRecord
+from quorate.journal import Journal, JournalReader, PassRecord, Started
 from quorate.passes.inquiry import product_of
 from quorate.report import report
 from quorate.report.evidence import gathered
 from quorate.report.exact_sections import merge_beside
 from quorate.report.svg import Pictures
+from quorate.results.summary import slow_in_words
 from quorate.run.history import History
+from quorate.run.slow import slow_workers
 
 TITLES = [
     "Answer",
@@ -43,6 +45,27 @@ def result(tmp_path_factory):
 @pytest.fixture(scope="module")
 def folder(result):
     return Path(result.run_dir)
+
+
+def test_console_and_report_agree_on_who_was_slow(tmp_path):
+    """Two workers sent 40 blocks each and the third 4: the words of the console are those here."""
+    blocks = [journals.block(t, k, first=4 * t, shards=(k,)) for t in range(40) for k in (0, 1)]
+    late = [journals.block(10 * t, 2, first=4 * t, shards=(2,)) for t in range(4)]
+    known = journals.configuration(workers=3, redundancy=1, scheme="cmc", method="merge")
+    with Journal.create(tmp_path, known) as journal:
+        journal.append([Started(0.0), *sorted([*blocks, *late], key=lambda block: block.time)])
+    with History(tmp_path) as history:
+        history.read()
+        words = slow_workers(history, history.blocks())
+    assert words == slow_in_words([40, 40, 4], (), "merge")
+    assert f"{words[0].capitalize()}." in checked(report(tmp_path)).text
+
+
+def test_the_result_counts_the_answers_of_its_journal(result, folder):
+    with History(folder) as history:
+        history.read()
+        blocks = history.blocks()
+    assert result.blocks_of_workers() == [len(blocks.of(k)) for k in range(3)]
 
 
 def test_all_is_there(result, folder):

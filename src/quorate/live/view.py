@@ -13,10 +13,10 @@ from quorate.live.lanes import lanes
 from quorate.live.parameters import parameters
 from quorate.live.writer import can_know_writers, writer
 from quorate.results.html import first_line
-from quorate.results.summary import slow_in_words
 from quorate.run.blocks import Blocks
 from quorate.run.history import History
 from quorate.run.pass_log import PHASES
+from quorate.run.slow import slow_workers
 
 _LOOK_EVERY = 0.5  # seconds
 _PAUSES = 9  # pause that many times as long as a look took: the cores are for the workers
@@ -94,7 +94,7 @@ class LiveView:
             "seconds_left": _seconds_left(history, blocks, seconds) if running else None,
             "cells": blocks.cells,
             "lanes": lanes(history, blocks, seconds),
-            "slow": "".join(_slow(history, blocks)),
+            "slow": "".join(slow_workers(history, blocks)),
             "sittings": [event.time for event in history.events if isinstance(event, Resumed)],
             "events": _events(history),
             "dropped": history.n_dropped,
@@ -111,12 +111,6 @@ def _seconds_left(history: History, blocks: Blocks, seconds: float) -> float | N
         return None
     speed = (counts[-1] - counts[0]) / (seconds - times[0])
     return float((history.settings.draws - counts[-1]) / speed)
-
-
-def _slow(history: History, blocks: Blocks) -> list[str]:
-    sent = [len(blocks.of(k)) for k in range(history.n_workers)]
-    what = "answers" if history.settings.chosen_method == "exact" else "blocks"
-    return slow_in_words(sent, history.gone(), what)
 
 
 def _events(history: History) -> list[dict[str, Any]]:

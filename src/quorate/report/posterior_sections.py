@@ -26,6 +26,7 @@ from quorate.results.html import (
 )
 from quorate.results.marginals import Marginal
 from quorate.results.summary import INTERVAL, gone_in_words
+from quorate.run.slow import slow_workers
 
 TOO_FEW = "There are too few global draws yet."
 _MOST_ROWS, _MOST_INTERVALS = 400, 60
@@ -113,6 +114,7 @@ def _warnings(evidence: Evidence) -> list[str]:
     if gone := history.gone():
         events = ((e.worker, e.what) for e in history.events if isinstance(e, WorkerEvent))
         told.append(f"Gone at the end: {', '.join(gone_in_words(gone, events))}.")
+    told += [f"{words.capitalize()}." for words in slow_workers(history, history.blocks())]
     if history.n_dropped:
         told.append(f"{history.n_dropped:,} damaged rows of the journal were left out.")
     return told

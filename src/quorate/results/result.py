@@ -320,7 +320,6 @@ class Result:
         lost = gone_in_words(self.lost, events)
         if self.excluded:
             lost.append(f"WITHOUT THE ROWS OF {named_shards(self.excluded).upper()}")
-        what = "answers" if self.method == "exact" else "blocks"
-        slow = slow_in_words(self.blocks_of_workers(), self.lost, what)
+        slow = slow_in_words(self.blocks_of_workers(), self.lost, self.method)
         checked = [] if self.verdict is None else [f"verdict: {self.verdict.in_short}"]
         return [ran, *lost, *slow, *checked]

@@ -10,6 +10,7 @@ from quorate.numerics.moments import Moments
 from quorate.protocol.messages import Happening
 
 INTERVAL = {"3%": 0.03, "97%": 0.97}  # its ends, by the names of their columns
+_SENT = {"exact": "answers", "merge": "blocks"}  # by workers, by method
 _MANY_BLOCKS = 10  # of the other workers, before a worker is called slow
 
 
@@ -90,10 +91,10 @@ def gone_in_words(gone: Collection[int], events: Iterable[tuple[int, Happening]]
     ]
 
 
-def slow_in_words(blocks: Sequence[int], lost: Collection[int], what: str) -> list[str]:
+def slow_in_words(blocks: Sequence[int], lost: Collection[int], method: str) -> list[str]:
     """The slowest worker that was not lost, if it sent less than a quarter of the others.
 
-    `blocks` is what each worker sent, and `what` is what they are called.
+    `blocks` is what each worker sent in a run with this method.
     """
     sent = dict(enumerate(blocks))
     slowest = min((k for k in sent if k not in lost), key=sent.__getitem__, default=0)
@@ -101,4 +102,5 @@ def slow_in_words(blocks: Sequence[int], lost: Collection[int], what: str) -> li
     others = np.median(list(sent.values())) if sent else 0
     if others < _MANY_BLOCKS or own >= others / 4:
         return []
+    what = _SENT[method]
     return [f"worker {slowest} was slow: it sent {own} {what}, the others about {others:.0f}"]

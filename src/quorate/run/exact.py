@@ -27,7 +27,6 @@ class ExactRun(Run):
     """A run with `method="exact"`."""
 
     scheme: ExactScheme
-    _what_is_sent = "answers"
 
     def _make_scheme(self, settings: Settings) -> ExactScheme:
         self._asked_at: dict[int, float] = {}  # by worker

@@ -64,8 +64,6 @@ class Run:
         Number of points at which the merge is checked in the end; 0 for no check.
     """
 
-    _what_is_sent = "blocks"
-
     def __init__(
         self,
         model: Model,
@@ -122,7 +120,7 @@ class Run:
             limits=self.settings.limits(),
         )
         self._telling = Telling(
-            self.view, self._supervisor, self.settings, self._what_is_sent, compiles(self.model)
+            self.view, self._supervisor, self.settings, is_compiled=compiles(self.model)
         )
 
     def replay(self, reader: JournalReader) -> None:

@@ -37,8 +37,6 @@ class Telling:
 
     Parameters
     ----------
-    word
-        What workers send: "blocks" or "answers".
     is_compiled
         Whether workers compile the model first.
     """
@@ -48,11 +46,11 @@ class Telling:
         view: View,
         supervisor: Supervisor,
         settings: Settings,
-        word: str,
+        *,
         is_compiled: bool,
     ) -> None:
         self._view, self._supervisor = view, supervisor
-        self._settings, self._word, self._is_compiled = settings, word, is_compiled
+        self._settings, self._is_compiled = settings, is_compiled
         self._looks, self._pace = Looks(view), Pace()
 
     def progress(
@@ -84,7 +82,7 @@ class Telling:
 
     def _health(self, now: float, blocks: list[int]) -> Health:
         ess, r_hat = self._looks.at(now)
-        slow = slow_in_words(blocks, self._supervisor.gone, self._word)
+        slow = slow_in_words(blocks, self._supervisor.gone, self._settings.chosen_method)
         divergences = _divergences(self._supervisor.states.values())
         return Health(ess, r_hat, divergences, "".join(slow))
 
