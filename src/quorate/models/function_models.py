@@ -110,24 +110,49 @@ class VectorisedFunctions:
         return np.asarray(values, dtype=np.float64)
 
 
+class _OfFunctions:
+    """What models from functions have in common: `functions`, `start` and `of_rows`."""
+
+    functions: Any
+    start: tuple[float, ...]
+    of_rows: RowFunctions | None
+
+    @property
+    def dim(self) -> int:
+        return int(self.functions.parameters.dim)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.functions.parameters.names)
+
+    def initial(self) -> Array:
+        return np.array(self.start)
+
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        return dict(self.functions.parameters.named(draws))
+
+    def lacks(self, ability: Ability) -> str:
+        return self._row_functions.lacks(ability)
+
+    def rows_at(self, points: Array, rows: Shard) -> FunctionRows:
+        return self._row_functions.at(points, rows)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        return self._row_functions.prior_draws(n, rng)
+
+    @property
+    def _row_functions(self) -> RowFunctions:
+        natural = self.functions.scale == "natural"
+        return self.of_rows or RowFunctions(self.functions.parameters, natural)
+
+
 @dataclass(frozen=True)
-class FunctionModel:
+class FunctionModel(_OfFunctions):
     """A model without gradients, from numpy functions."""
 
     functions: Functions | VectorisedFunctions
     start: tuple[float, ...]
     of_rows: RowFunctions | None = None
-
-    @property
-    def dim(self) -> int:
-        return self.functions.parameters.dim
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.functions.parameters.names
-
-    def initial(self) -> Array:
-        return np.array(self.start)
 
     def log_prior(self, x: Array) -> float:
         return settled("log_prior", self.functions.log_prior(x), x, self.names)
@@ -141,57 +166,12 @@ class FunctionModel:
     def log_likelihood_many(self, points: Array, shard: Shard) -> Array:
         return self.functions.log_likelihood_many(points, shard)
 
-    def constrain(self, draws: Array) -> dict[str, Array]:
-        return self.functions.parameters.named(draws)
-
-    def lacks(self, ability: Ability) -> str:
-        return self._row_functions.lacks(ability)
-
-    def rows_at(self, points: Array, rows: Shard) -> FunctionRows:
-        return self._row_functions.at(points, rows)
-
-    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
-        return self._row_functions.prior_draws(n, rng)
-
-    @property
-    def _row_functions(self) -> RowFunctions:
-        natural = self.functions.scale == "natural"
-        return self.of_rows or RowFunctions(self.functions.parameters, natural)
-
 
 @dataclass(frozen=True)
-class JaxFunctionModel(CompiledDensities):
+class JaxFunctionModel(CompiledDensities, _OfFunctions):
     """A model with gradients, from JAX functions; compiled once per process and shard size."""
 
     functions: Functions
     start: tuple[float, ...]
     compiled: Compiled
     of_rows: RowFunctions | None = None
-
-    @property
-    def dim(self) -> int:
-        return self.functions.parameters.dim
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.functions.parameters.names
-
-    def initial(self) -> Array:
-        return np.array(self.start)
-
-    def constrain(self, draws: Array) -> dict[str, Array]:
-        return self.functions.parameters.named(draws)
-
-    def lacks(self, ability: Ability) -> str:
-        return self._row_functions.lacks(ability)
-
-    def rows_at(self, points: Array, rows: Shard) -> FunctionRows:
-        return self._row_functions.at(points, rows)
-
-    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
-        return self._row_functions.prior_draws(n, rng)
-
-    @property
-    def _row_functions(self) -> RowFunctions:
-        natural = self.functions.scale == "natural"
-        return self.of_rows or RowFunctions(self.functions.parameters, natural)
