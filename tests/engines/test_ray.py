@@ -474,7 +474,7 @@ def test_an_actor_asks_for_rows_and_goes_mute_when_code_raises(rows, tmp_path):
 
 
 def test_what_to_install(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr("quorate.engines.options.is_installed", lambda module: False)
+    monkeypatch.setattr("quorate._extras.is_installed", lambda module: False)
     with pytest.raises(MissingExtraError, match=r"pip install 'quorate\[ray\]"):
         sample(rows, tmp_path / "run", engine="ray")
     assert not (tmp_path / "run").exists()
