@@ -24,6 +24,7 @@ from quorate.samplers.base import Base, snapped
 DEGREES = 7.0  # of freedom of the base
 _ANGLES = 13  # uniforms for angles in the row of a step; more are generated when needed
 _NARROW = 1e-12  # width of a bracket that holds only the current point
+_AHEAD = 5  # draws that a chain may be ahead of the slowest
 _PAGE = 16  # steps whose numbers are made together
 _MORE = 32  # uniforms on a page of further angles
 _MORE_PAGES = 1024  # of such pages for each step
@@ -193,7 +194,9 @@ class Ensemble(InStep):
         self._finish(np.sort(np.concatenate([moved, stayed])))
 
     def _asking(self) -> IntArray:
-        return np.flatnonzero(self._step < self._n_steps)
+        """Chains that go on. Those far ahead wait: a run that ends early cannot use their draws."""
+        end = min(self._n_steps, self._fewest_steps + _AHEAD * self._thin)
+        return np.flatnonzero(self._step < end)
 
     def _begin(self, chains: IntArray) -> None:
         """Begin a step: a scale, an ellipse, a height and a first angle."""
