@@ -237,7 +237,7 @@ def test_workers_that_are_gone_by_what_happened_to_them():
 def test_a_lost_worker_is_not_called_slow(rng):
     blocks = Timeline(block_times=[0.1] * 41, block_workers=[0] * 20 + [1] * 20 + [2])
     slow = result_of(PARAMETERS, rng, timeline=blocks)
-    assert "worker 2 was slow: it sent 1 blocks, the others about 20" in repr(slow)
+    assert "worker 2 was slow: it sent 1 block, the others about 20" in repr(slow)
     assert "slow" not in repr(replace(slow, lost=frozenset({2})))
 
 

@@ -10,7 +10,7 @@ from quorate.numerics.moments import Moments
 from quorate.protocol.messages import Happening
 
 INTERVAL = {"3%": 0.03, "97%": 0.97}  # its ends, by the names of their columns
-_SENT = {"exact": "answers", "merge": "blocks"}  # by workers, by method
+_SENT = {"exact": "answer", "merge": "block"}  # by workers, by method
 _MANY_BLOCKS = 10  # of the other workers, before a worker is called slow
 
 
@@ -102,5 +102,5 @@ def slow_in_words(blocks: Sequence[int], lost: Collection[int], method: str) -> 
     others = np.median(list(sent.values())) if sent else 0
     if others < _MANY_BLOCKS or own >= others / 4:
         return []
-    what = _SENT[method]
+    what = _SENT[method] + "s" * (own != 1)
     return [f"worker {slowest} was slow: it sent {own} {what}, the others about {others:.0f}"]

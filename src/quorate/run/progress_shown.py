@@ -166,17 +166,17 @@ class LiveTable:
 def picture(progress: Progress) -> Any:
     """What a terminal shows: workers, a bar, the phase, who is slow, and the latest events."""
     from rich.console import Group
+    from rich.padding import Padding
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    bar = ProgressBar(
-        total=progress.total, completed=progress.done, width=50, pulse=progress.total is None
-    )
+    done, total = progress.done, progress.total
+    bar = ProgressBar(total, done, width=50, pulse=total is None)
     slow = [Text(progress.health.slow, style="yellow")] if progress.health.slow else []
     notes = [Text(note_line(*note), style="dim") for note in progress.notes[-4:]]
     is_cutting = progress.phase is Phase.CUTTING
     workers = [] if is_cutting else [_worker_table(progress)]
-    return Group(*workers, bar, Text(one_line(progress)), *slow, *notes)
+    return Group(*workers, Padding(bar), Text(one_line(progress)), *slow, *notes)
 
 
 def _worker_table(progress: Progress) -> Any:
