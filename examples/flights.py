@@ -67,7 +67,7 @@ class KillHalfWay:
 
 def main() -> None:
     """Fit the model, and print what happened."""
-    console = Console()
+    console = Console(soft_wrap=True)
     table = flights()
     model = logistic(design(FORMULA, table))
     console.print(
@@ -112,7 +112,7 @@ def what_waiting_would_have_cost(run_dir: Path) -> str:
 
 def parameters(result: quorate.Result) -> Table:
     """Log odds of being late; the other parameters are in the report."""
-    table = Table(title="log odds of arriving more than 15 minutes late")
+    table = Table(title="log odds of arriving more than 15 minutes late", box=None)
     for column in ("parameter", "mean", "sd", "94 % interval", "ESS"):
         table.add_column(column, justify="left" if column == "parameter" else "right")
     rows = result.summary_rows()
@@ -128,7 +128,7 @@ def planes(result: quorate.Result) -> Table:
     summary = result.local.summary().reset_index()
     summary["far"] = summary["mean"] / summary["sd"]
     summary = summary.sort_values("far")
-    table = Table(title="planes that stand out, relative to the average plane")
+    table = Table(title="planes that stand out from the average", box=None)
     for column in ("plane", "mean", "sd", "94 % interval"):
         table.add_column(column, justify="left" if column == "plane" else "right")
     for _, row in pd.concat([summary.tail(3)[::-1], summary.head(3)[::-1]]).iterrows():
