@@ -1,10 +1,15 @@
 """The chains of a worker, without processes."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from helpers.targets import LogisticWithGradient, logistic_rows
+from quorate.engines.packing import packed, unpacked
+from quorate.engines.service import packed_job
 from quorate.engines.worker import Chains, Job
+from quorate.models import linear
+from quorate.models.formula import design
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.samplers import make_sampler
 
@@ -30,3 +35,16 @@ def test_a_chain_counts_what_it_has_done_itself(index, n_before, seed):
     assert int(state["index"]) == index
     assert int(state["evaluations"]) == n_before  # three gradients a draw
     np.testing.assert_array_equal(state["z"], chains.state(0, 0)["z"])
+
+
+def test_workers_need_no_pandas_for_a_formula(rng):
+    """The encoding of a formula stays with the coordinator: workers get rows that are encoded."""
+    table = pd.DataFrame({"x": rng.normal(size=40), "y": rng.normal(size=40), "g": ["a", "b"] * 20})
+    for formula in ("y ~ x", "y ~ x + (1 | g)"):
+        model = linear(design(formula, table))
+        job = Job(model, make_sampler("auto"), SendDraws(), "", 1, 0)
+        lighter = unpacked(packed_job(job))["model"]
+        assert lighter.encoding is None
+        assert lighter.names == model.names
+        assert b"pandas" not in packed_job(job)
+        assert b"pandas" in packed({"model": model})  # the control

@@ -6,7 +6,7 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from quorate.engines.packing import packed, unpacked
 from quorate.engines.pulse import Pulse
 from quorate.engines.worker import Job, ShardSource, Worker
 from quorate.errors import QuorateWarning, warning_named
+from quorate.models.protocol import for_workers
 from quorate.numerics.named_arrays import Nested, flattened, part
 from quorate.protocol.messages import (
     Answer,
@@ -51,7 +52,8 @@ _GIVEN = "given"
 
 def packed_job(job: Job) -> bytes:
     """The job as bytes."""
-    return packed({name: getattr(job, name) for name in Job.__dataclass_fields__})
+    lighter = replace(job, model=for_workers(job.model))
+    return packed({name: getattr(lighter, name) for name in Job.__dataclass_fields__})
 
 
 def setup_frame(job: Job, handicaps: Mapping[int, Handicap]) -> Frame:

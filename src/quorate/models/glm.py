@@ -1,7 +1,7 @@
 """Generalised linear models in numpy, with gradients and priors given in words."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -53,6 +53,10 @@ class GeneralisedLinearModel:
     @cached_property
     def names(self) -> tuple[str, ...]:
         return (*self.columns, *(f"log({name})" for name in self.family.scale_names))
+
+    def without_encoding(self) -> "GeneralisedLinearModel":
+        """The same model for rows that are encoded already."""
+        return replace(self, encoding=None)
 
     @property
     def axes(self) -> Axes:

@@ -1,6 +1,6 @@
 """The interface of a model: log densities of an unconstrained vector, and names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -37,6 +37,12 @@ class Model(Protocol):
 def compiles(model: Model) -> bool:
     """Whether a worker compiles the model before its first answer, which may take long."""
     return bool(getattr(model, "is_compiled", False))
+
+
+def for_workers(model: Model) -> Model:
+    """The model without what workers do not need: the encoding of a formula brings pandas along."""
+    lighter: Callable[[], Model] | None = getattr(model, "without_encoding", None)
+    return model if lighter is None else lighter()
 
 
 class DifferentiableModel(Model, Protocol):

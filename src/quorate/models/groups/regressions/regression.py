@@ -6,7 +6,7 @@ the model has few parameters: β, the scale of the family, standard deviations a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -127,6 +127,10 @@ class GroupedRegression:
     def encoding(self) -> Design | None:
         """The encoding of the formula, if the model has one."""
         return self.fixed.encoding
+
+    def without_encoding(self) -> "GroupedRegression":
+        """The same model for rows that are encoded already."""
+        return replace(self, fixed=self.fixed.without_encoding())
 
     @cached_property
     def log_sds(self) -> IntArray:
