@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -119,8 +119,11 @@ def descendants_of(pid):
 
 def children_of(pid):
     """Processes that any thread of a process has started."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(p) for task in tasks for p in (task / "children").read_text().split()]
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # the thread has ended
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def templates_of(pid):

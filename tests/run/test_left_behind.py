@@ -183,5 +183,6 @@ def test_logs_are_of_limited_size(rows, tmp_path):
     assert result.stopped == "done"
     for log in (tmp_path / "run" / "logs").iterdir():
         assert log.stat().st_size <= 8 * 2**20
-        assert log.read_bytes().startswith(b"[quorate dropped what came before")
+        # Lines that are written while a log is cut may come before the mark
+        assert b"[quorate dropped what came before" in log.read_bytes()
         assert log.read_bytes().endswith(b"xyz\n")
