@@ -52,7 +52,7 @@ def brute_force(case: Case, x: np.ndarray) -> float:
     sds, rho = np.exp(x[k : k + q]), np.tanh(x[k + q]) if q == 2 else 0.0
     correlation = np.array([[1.0, rho], [rho, 1.0]])[:q, :q]
     lower = np.linalg.cholesky(sds[:, None] * correlation * sds)
-    n_grid = 2001 if q == 1 else 241 if case.family == "linear" else 101
+    n_grid = 2001 if q == 1 else 241
     axis = np.linspace(-8, 8, n_grid)
     grid = np.stack(np.meshgrid(*[axis] * q, indexing="ij"), axis=-1).reshape(-1, q)
     log_weights = -0.5 * (grid**2).sum(axis=1)
