@@ -48,7 +48,7 @@ def question(model, points, groups=None, shards=range(N_SHARDS)):
 
 
 class Schedule(ShardSchedule):
-    """A schedule of local tasks, with what becomes of their answers."""
+    """A schedule of local tasks, with the moments or draws that its answers make."""
 
     def __init__(self, allocation, question):
         kind = MomentsInOrder if question.groups is None else DrawsInOrder

@@ -7,7 +7,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.engines.local import LocalUniforms
-from quorate.errors import require
+from quorate.errors import BadInputError
 from quorate.models.groups.levels import GroupedModel, levels_of
 from quorate.models.protocol import Model, Shard
 from quorate.models.rows import GroupedRowModel, RowModel, RowsAt, Seeds, some_of
@@ -100,8 +100,10 @@ def _told(values: Array, task: ShardTask) -> Array:
     missing = np.isnan(values)
     if missing.any():
         point, item = np.argwhere(missing)[0]
-        number = task.numbers[point]
-        require(False, f"The log-likelihood of item {item} is not a number at draw {number}.")
+        raise BadInputError(
+            f"The log-likelihood of item {item} is not a number at draw {task.numbers[point]}. "
+            "Check the model there."
+        )
     return np.asarray(values, dtype=np.float64)
 
 

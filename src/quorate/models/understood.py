@@ -1,7 +1,7 @@
 """What `sample` is given in place of a model: a PyMC or bambi model, or a NumPyro program.
 
-They are told apart by the names of the modules that they come from. So nothing is imported to find
-out, and a library that is not used need not be installed.
+The name of the module that a thing comes from tells which library made it. So no library has to be
+imported, or even installed, to find out.
 """
 
 from collections.abc import Iterator, Mapping

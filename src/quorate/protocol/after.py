@@ -35,7 +35,7 @@ class Question(Protocol):
 
 
 class Answers(Protocol):
-    """What becomes of answers. Each piece comes once, in any order."""
+    """Takes the answers to pieces of work, each once and in any order."""
 
     def take(self, shard: int, piece: int, found: Arrays) -> None:
         """Keep the answer to a piece of work, or what is wanted of it."""

@@ -58,7 +58,7 @@ class Health:
     divergences
         Of the samplers of shards.
     slow
-        Who is slow, in words; empty if nobody is.
+        A sentence about the slowest worker; empty if no worker is slow.
     """
 
     ess: float | None = None

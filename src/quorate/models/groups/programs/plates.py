@@ -7,7 +7,7 @@ groups, and those of the shard are used.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -59,6 +59,26 @@ class Plate(Protocol):
         """The axis of groups of a variable that is reported of groups."""
 
 
+@runtime_checkable
+class RespondingPlate(Plate, Protocol):
+    """A plate that draws what it observes."""
+
+    def responses(
+        self,
+        x: AnyArray,
+        z: AnyArray,
+        rows: Mapping[str, Any],
+        constants: Constants,
+        key: AnyArray,
+    ) -> dict[str, AnyArray]:
+        """Draws of what is observed of rows, rows first."""
+
+    def observed(
+        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+    ) -> dict[str, Array]:
+        """What was observed of rows, rows first."""
+
+
 @dataclass(frozen=True)
 class PlateProgram:
     """The program of a plate, on shards.
@@ -105,7 +125,7 @@ class PlateProgram:
         return call("model", self.plate.densities, x, placed, inputs["rows"], constants)[1]
 
     def lacks(self, ability: Ability) -> str:
-        if ability == "responses" and not hasattr(self.plate, "responses"):
+        if ability == "responses" and not isinstance(self.plate, RespondingPlate):
             return (
                 "PyMC models with `local` variables do not draw responses here. Give "
                 "`Result.posterior` and `Result.local.draws` to PyMC's own functions."
@@ -113,18 +133,16 @@ class PlateProgram:
         return "" if ability != "prior_draws" else NO_PRIOR
 
     def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
-        plate = self.plate
+        plate = cast(RespondingPlate, self.plate)
         n_points, dim = points.shape
         both = np.concatenate([points, z.reshape(n_points, -1), seeds], axis=1)
         backend, (m, q) = JaxBackend(), z.shape[1:]
 
-        def of_point(numbers: AnyArray, inputs: Any) -> AnyArray:
+        def of_point(numbers: AnyArray, inputs: Any) -> dict[str, AnyArray]:
             local = numbers[dim:-2].reshape(m, q)
             placed, constants = self.placed(local, inputs, backend)
             key = numbers[-2:].astype(backend.xp.uint32)
-            return plate.responses(  # type: ignore[attr-defined]
-                numbers[:dim], placed, inputs["rows"], constants, key
-            )
+            return plate.responses(numbers[:dim], placed, inputs["rows"], constants, key)
 
         found: dict[str, Array] = ManyPoints(of_point)(both, inputs, len(inputs["index"]))
         return found
@@ -132,10 +150,8 @@ class PlateProgram:
     def observed(self, inputs: Any) -> dict[str, Array]:
         dim, m = len(self.names), len(inputs["labels"])
         placed, constants = self.placed(np.zeros((m, self.local_dim)), inputs, JaxBackend())
-        told: dict[str, Array] = self.plate.observed(  # type: ignore[attr-defined]
-            np.zeros(dim), placed, inputs["rows"], constants
-        )
-        return told
+        plate = cast(RespondingPlate, self.plate)
+        return plate.observed(np.zeros(dim), placed, inputs["rows"], constants)
 
     def natural(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
         placed, constants = self.placed(z, inputs, backend)
