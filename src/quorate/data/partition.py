@@ -132,7 +132,9 @@ def grouped(groups: IntArray | Codes, n_shards: int, seed: int) -> Owners:
     n_rows, falling, first = np.zeros(n_shards, dtype=np.int64), -sizes[order], 0
     while first < n_groups:
         alike = int(np.searchsorted(falling, falling[first], side="right")) - first
-        n_laps = max(1, alike // n_shards)  # equal groups in a lap leave the order of shards as it is
+        n_laps = max(
+            1, alike // n_shards
+        )  # equal groups in a lap leave the order of shards as it is
         dealt = order[first : first + n_laps * n_shards]
         shards = np.resize(np.argsort(n_rows, kind="stable"), len(dealt))
         owners[dealt] = shards

@@ -321,11 +321,15 @@ class GroupedRegression:
 
     def _prepare(self, shard: Shard, fit: RoughFit | None = None) -> Integrated:
         """A shard whose integrals are ready, around a fit if there is one; else that is found."""
+        return self.integrated(self._tables(shard), fit)
+
+    def _tables(self, shard: Shard) -> Tables:
+        """The arrays of a shard, checked."""
         seen = Prepare(self.fixed.family, self.fixed.columns).checked(shard)
         n_rows, levels = len(seen.response), self.levels
         groups = [codes_of_level(shard, n_rows, levels, i) for i in range(len(levels))]
         varying = [varying_of_level(shard, n_rows, level, i) for i, level in enumerate(levels)]
-        return self.integrated(Tables(seen, varying, groups), fit)
+        return Tables(seen, varying, groups)
 
     def integrated(self, tables: Tables, fit: RoughFit | None) -> Integrated:
         """Rows whose integrals are ready; see `_prepare`."""
