@@ -13,7 +13,7 @@ from quorate._extras import jax_in_float64
 from quorate._types import IntArray
 from quorate.errors import BadInputError
 
-_LEAST = 16  # points; fewer are padded, if a tile can hold them
+_LEAST, _GROWTH = 16, 4  # points of the smallest tile, and times those of the next
 _ON_PROCESSORS = 64e6  # bytes of the arrays of a tile
 _ON_DEVICES = 4e9
 _SHARE = 0.25  # of the free memory of a device
@@ -76,7 +76,10 @@ def on_host(arrays: Iterable[Any], at: slice) -> list[Any]:
 
 
 def _tiles(n_points: int, n_tile: int) -> Iterator[tuple[slice, IntArray]]:
-    size = min(n_tile, max(_LEAST, 1 << (n_points - 1).bit_length()))
+    size = _LEAST
+    while size < n_points:
+        size *= _GROWTH
+    size = min(size, n_tile)
     for first in range(0, n_points, size):
         places = np.minimum(np.arange(first, first + size), n_points - 1)
         yield slice(first, min(first + size, n_points)), places
