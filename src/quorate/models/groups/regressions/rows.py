@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorate._types import Array, BoolArray, IntArray
+from quorate._types import Array, IntArray
 from quorate.models.groups.regressions.numbering import by_group, numbered
 from quorate.models.observed import Observed
 
@@ -93,7 +93,7 @@ def arranged(
     first = order[starts]
     sums = np.add.reduceat(seen.weighted_response[order], starts)
     counts = equal if seen.counts is None else np.add.reduceat(seen.counts[order], starts)
-    distinct = [table[first] for table in tables]
+    distinct = [_turned(table, first) for table in tables]
     return GroupedRows(
         codes,
         tuple(_bundles(distinct, sums, counts.astype(float), which[first], bundling)),
@@ -132,29 +132,38 @@ def _starts(counts: IntArray) -> IntArray:
 def _bundles(
     tables: Sequence[Array], response: Array, counts: Array, which: IntArray, bundling: Bundling
 ) -> Iterator[Bundle]:
-    """Bundles of rows sorted by group; `tables` are X, Z, Z of the outer level, and the offset."""
-    sizes = np.bincount(which)
+    """Bundles of rows sorted by group; `tables` are X, Z, Z of the outer level, and the offset.
+
+    Tables are those of `_turned`, and so have a last row of zeros.
+    """
+    sizes, n_rows = np.bincount(which), len(response)
     first_row = _starts(sizes)
+    response, counts = np.append(response, 0.0), np.append(counts, 0.0)
     for size, groups in bundling(sizes):
         offsets = np.arange(size)[:, None]
-        is_row = offsets < sizes[groups]
-        rows = np.where(is_row, first_row[groups] + offsets, 0)
-        columns, varying, outer, offset = (_dense(table, rows, is_row) for table in tables)
-        yield Bundle(
-            groups,
-            columns,
-            varying,
-            outer,
-            offset,
-            np.where(is_row, response[rows], 0.0),
-            np.where(is_row, counts[rows], 0.0),
-        )
+        rows = np.where(offsets < sizes[groups], first_row[groups] + offsets, n_rows)
+        columns, varying, outer, offset = (_dense(table, rows) for table in tables)
+        yield Bundle(groups, columns, varying, outer, offset, response[rows], counts[rows])
 
 
-def _dense(table: Array, rows: IntArray, is_row: BoolArray) -> Array:
-    """Columns of the rows (size, g) of a table, (size, n_columns, g); 0 where there is no row."""
-    dense = np.where(is_row[:, None], np.moveaxis(table[rows], 2, 1), 0.0)
-    return np.ascontiguousarray(dense)
+def _turned(table: Array, rows: IntArray) -> Array:
+    """Some rows of a table and one of zeros, one column after the other: (n_columns, n_rows + 1).
+
+    To gather column by column is several times faster than row by row.
+    """
+    turned = np.zeros((table.shape[1], len(rows) + 1))
+    for column, values in zip(turned, table.T, strict=True):
+        column[:-1] = values[rows]
+    return turned
+
+
+def _dense(turned: Array, rows: IntArray) -> Array:
+    """Columns of the rows (size, g) of a table, (size, n_columns, g)."""
+    size, n_groups = rows.shape
+    dense = np.empty((size, len(turned), n_groups))
+    for i, column in enumerate(turned):
+        dense[:, i] = column[rows]
+    return dense
 
 
 def of_like_size(growth: float) -> Bundling:
