@@ -16,6 +16,7 @@ from quorate.models import (
     Positive,
     Real,
     Simplex,
+    device,
     from_functions,
     from_numpyro,
     from_pymc,
