@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from quorate.results.result import Result
     from quorate.run.opened import load
     from quorate.run.stopping import Until
+    from quorate.run.updating import update
     from quorate.trust.verdict import Verdict
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "sample",
     "simulate",
     "stream",
+    "update",
 ]
 
 _found = lazily(
@@ -75,6 +77,7 @@ _found = lazily(
         "results.result": ("Result",),
         "run.opened": ("load",),
         "run.stopping": ("Until",),
+        "run.updating": ("update",),
         "trust.verdict": ("Verdict",),
     },
 )
