@@ -7,7 +7,6 @@ answered when the sum is known at all its points; the inquirer then asks the nex
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
@@ -18,11 +17,13 @@ from quorate._types import Array, CodedArray
 from quorate.numerics.named_arrays import part as part_of
 from quorate.passes.inquiry import Pass
 from quorate.protocol.allocation import Allocation
+from quorate.protocol.asked_blocks import AskedBlock
 from quorate.protocol.coordinator import WakingCoordinator
 from quorate.protocol.messages import Arrays, Evaluate, Survey, Surveyed, Values
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
-from quorate.protocol.sums import NO_DENSITY, Part, Sums, gradients_on_grid, values_on_grid
+from quorate.protocol.sums import NO_DENSITY, Sums, gradients_on_grid, values_on_grid
+from quorate.protocol.teams import Teams
 
 BLOCK = 64  # points that a worker is asked for at a time
 SURVEYS = -1  # in place of a lane
@@ -53,18 +54,6 @@ class Answered(NamedTuple):
     lane: int  # SURVEYS for a survey
     number: int  # of the question, or the shard
     arrays: Arrays
-
-
-@dataclass(eq=False)
-class _Block:
-    """Some points of a question, and the parts of the sum that are known there."""
-
-    first: int
-    points: Array
-    values: dict[int, CodedArray] = field(default_factory=dict)
-    gradients: dict[int, CodedArray] = field(default_factory=dict)
-    senders: dict[int, int] = field(default_factory=dict)
-    is_complete: bool = False
 
 
 class PassSchedule:
@@ -101,9 +90,12 @@ class PassSchedule:
         self.disputes: set[tuple[int, int]] = set()
         self.n_points = self.n_points_used = 0  # answered for single shards
         self.sums = sums
+        self.teams = Teams(sums)
         self._requests = Requests()
+        self._freed: list[Key] = []  # that nobody works on any more
+        self._has_news = True
         self._surveys: dict[int, Arrays] = {}
-        self._blocks: dict[int, list[_Block]] = {}  # of the open question of each lane
+        self._blocks: dict[int, list[AskedBlock]] = {}  # of the open question of each lane
         self._has_begun = False
         if not needs_surveys:
             self._begin()
@@ -125,7 +117,8 @@ class PassSchedule:
         if lane == SURVEYS:
             return Survey(worker, (question,))
         asked = self.inquirer.open[lane]
-        part = next(part for part in self.sums.parts_of(worker) if part.number == wanted)
+        parts = self._sums(asked, self._blocks[lane][first // BLOCK]).parts_of(worker)
+        part = next(part for part in parts if part.number == wanted)
         points = asked.points[first : first + BLOCK]
         return Evaluate(
             worker,
@@ -146,7 +139,20 @@ class PassSchedule:
         return self.inquirer.n_complete
 
     def take_back(self, worker: int) -> None:
-        self._requests.take_back(worker)
+        self._freed += self._requests.take_back(worker)
+        self._has_news |= self.teams.lost(worker)
+
+    def joined(self, worker: int, node: str) -> None:
+        """Take in that a worker is there. Those of one node answer together."""
+        self._has_news |= self.teams.joined(worker, node)
+
+    def to_wake(self, now: float) -> Collection[int]:
+        """Workers for whom there may be work now that there was not before."""
+        keys, self._freed = [*self._requests.newly_late(now), *self._freed], []
+        if self._has_news:
+            self._has_news = False
+            return self.teams.asked if self._has_begun else range(self.allocation.n_workers)
+        return {worker for key in keys for worker in self._who_can(key)}
 
     def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
         """Shards that no living worker can survey or answer for, as far as it is still needed."""
@@ -196,7 +202,7 @@ class PassSchedule:
 
     def next_late(self, now: float) -> float:
         """When something that was asked for will be late."""
-        return self._requests.next_late(now)
+        return self._requests.next_late()
 
     def known(self, lane: int) -> Array:
         """Sums at the first points of the open question of a lane, as far as they are known."""
@@ -230,49 +236,59 @@ class PassSchedule:
                 if shard not in self._surveys:
                     yield SURVEYS, shard, 0, 0
             return
-        parts = self.sums.parts_of(worker)
         for lane, asked in sorted(self.inquirer.open.items(), key=lambda item: item[1].number):
             for block in self._blocks[lane]:
                 if not block.is_complete:
-                    for part in parts:
+                    for part in self._sums(asked, block).parts_of(worker):
                         if part.number not in block.values:
                             yield lane, asked.number, block.first, part.number
 
+    def _sums(self, asked: Pass, block: AskedBlock) -> Sums:
+        """How a block is put together; anew where those who could answer are gone."""
+        if block.regroup(self.teams):
+            self._requests.forget(asked.lane, asked.number, block.first)
+        return block.sums
+
+    def _who_can(self, key: Key) -> Collection[int]:
+        """Workers that can be asked for something."""
+        lane, question, first, number = key
+        if lane == SURVEYS:
+            return self.allocation.holders_of(question)
+        asked = self.inquirer.open.get(lane)
+        if asked is None or asked.number != question:
+            return ()
+        return self._sums(asked, self._blocks[lane][first // BLOCK]).givers_of(number)
+
     def _take_values(self, answer: Values) -> None:
         task = answer.task
-        number = self._part(task).number
-        self._requests.answered(
-            task.worker, (task.lane, task.question, task.first_point, number), self.now
-        )
         n_points = answer.size * len(task.shards)
         self.n_points += n_points
         block = self._block(task)
-        if block is not None and number in block.values:
+        part = None if block is None else block.part_of(task)
+        if block is None or part is None:
+            return
+        number = part.number
+        self._requests.answered(
+            task.worker, (task.lane, task.question, task.first_point, number), self.now
+        )
+        if number in block.values:
             self._compare(block, number, answer)
             return
-        if block is None or block.is_complete:
+        if block.is_complete:
             return
         self.n_points_used += n_points
-        block.values[number] = answer.values
-        block.senders[number] = task.worker
-        if answer.gradients is not None:
-            block.gradients[number] = answer.gradients
-        block.is_complete = self.sums.is_complete(block.values)
+        block.take(number, answer)
         if block.is_complete and all(block.is_complete for block in self._blocks[task.lane]):
             self._settle(task.lane, *self._total(task.lane))
 
-    def _part(self, task: Evaluate) -> Part:
-        parts = self.sums.parts_of(task.worker)
-        return next(part for part in parts if part.shards == task.shards)
-
-    def _block(self, task: Evaluate) -> _Block | None:
+    def _block(self, task: Evaluate) -> AskedBlock | None:
         """The block that a task is about, if its question is still open."""
         asked = self.inquirer.open.get(task.lane)
         if asked is None or asked.number != task.question:
             return None
         return self._blocks[task.lane][task.first_point // BLOCK]
 
-    def _compare(self, block: _Block, number: int, answer: Values) -> None:
+    def _compare(self, block: AskedBlock, number: int, answer: Values) -> None:
         """Two answers for the same part must agree, but for rounding."""
         known, size = block.values[number], np.abs(block.values[number])
         if np.any(np.abs(known - answer.values) > _SAME * (1 + size)):
@@ -285,10 +301,10 @@ class PassSchedule:
         blocks = takewhile(lambda block: block.is_complete, self._blocks[lane])
         for block in blocks:
             n, dim = block.points.shape
-            found = values_on_grid(self.sums.total(block.values, n))
+            found = values_on_grid(block.sums.total(block.values, n))
             values.append(np.where(found > NO_DENSITY, found, -np.inf))
             if scales is not None:
-                found = gradients_on_grid(self.sums.total(block.gradients, n * dim))
+                found = gradients_on_grid(block.sums.total(block.gradients, n * dim))
                 gradients.append(found.reshape(n, dim) / scales)
         none: list[Array] = [np.empty(0)]
         known = np.concatenate(values or none)
@@ -305,10 +321,11 @@ class PassSchedule:
         self._open_questions()
 
     def _open_questions(self) -> None:
+        self._has_news = True
         for lane, asked in self.inquirer.open.items():
             if lane not in self._blocks:
                 points, firsts = asked.points, range(0, len(asked.points), BLOCK)
-                self._blocks[lane] = [_Block(i, points[i : i + BLOCK]) for i in firsts]
+                self._blocks[lane] = [AskedBlock(i, points[i : i + BLOCK]) for i in firsts]
 
 
 def _misshapen(array: CodedArray, size: int) -> str:
