@@ -1,34 +1,27 @@
-"""What a pass costs the coordinator: workers that answer zeros at once, and share a few processes.
+"""What a pass costs the coordinator: workers with nothing to compute, which share a few processes.
 
-The processes, the pipes, the schedule and the supervisor are the real ones. Only the model has
-nothing to compute. A pass is a question of 64 points to each of two ensembles of chains.
+The run is a real one, with its journal, its supervisor and its draws: 128 chains of exact draws, so
+that a pass is a question of 64 points to each of two ensembles. Only the model takes no time. CPU
+seconds are those of the coordinator's process with all its threads. From many runs the cost of a
+pass is fitted as a constant, a part for each process and a part for each worker.
 """
 
 import resource
-import sys
+import shutil
 import tempfile
-import time
-from pathlib import Path
 
 import numpy as np
 
-from quorate.data.write import write_shards
-from quorate.engines.drive import drive
-from quorate.engines.process import ProcessEngine
-from quorate.engines.worker import Job
-from quorate.passes.inquiry import Pass
-from quorate.protocol.allocation import cyclic
-from quorate.protocol.passes import PassCoordinator, PassSchedule
-from quorate.protocol.schemes.cmc import SendDraws
-from quorate.protocol.sums import AnyHolder
-from quorate.protocol.supervisor import Supervisor
-from quorate.samplers.ellipse import EllipseSampler
+import quorate
+from quorate.run.progress import Progress
 
-DIM, POINTS, LANES = 10, 64, 2
+DIM, DRAWS = 10, 12_800
+RUNS = ((16, 4), (16, 16), (100, 4), (100, 32), (400, 4), (400, 32), (1000, 2), (1000, 4),
+        (1000, 16), (1000, 32), (1000, 64))  # fmt: skip
 
 
 class Idle:
-    """A model without a likelihood or prior."""
+    """A standard normal prior, and rows that say nothing."""
 
     dim = DIM
     names = tuple(f"x{i}" for i in range(DIM))
@@ -36,70 +29,81 @@ class Idle:
     def initial(self):
         return np.zeros(DIM)
 
+    def log_prior(self, x):
+        return float(-0.5 * x @ x)
+
+    def log_likelihood(self, x, shard):
+        return 0.0
+
     def log_prior_many(self, points):
-        return np.zeros(len(points))
+        return -0.5 * np.einsum("ij,ij->i", points, points)
 
     def log_likelihood_many(self, points, shard):
         return np.zeros(len(points))
 
+    def rough_fit(self, shard, n_shards):
+        """Spares the survey its search for a mode."""
+        return np.zeros(DIM), n_shards * np.eye(DIM)
 
-class Questions:
-    """Asks for two times 64 points, again and again."""
-
-    def __init__(self, n_passes: int) -> None:
-        self.open: dict[int, Pass] = {}
-        self.n_complete = 0
-        self._n_passes = n_passes
-        self._points = np.random.default_rng(0).standard_normal((POINTS, DIM))
-
-    def begin(self, surveys: object) -> None:
-        """Ask the first question of each lane."""
-        for lane in range(LANES):
-            self.open[lane] = Pass(lane, 0, "draw", self._points)
-
-    def take(self, lane: int, values: object, gradients: object = None) -> None:
-        """Ask the next."""
-        asked = self.open.pop(lane)
-        self.n_complete += 1
-        if asked.number + 1 < self._n_passes:
-            self.open[lane] = asked._replace(number=asked.number + 1)
+    def constrain(self, draws):
+        return {"x": draws}
 
 
-def cpu_of_this_process() -> float:
-    """CPU seconds of the coordinator with all its threads."""
+def cpu() -> float:
+    """CPU seconds of this process so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
-def per_pass(n_workers: int, n_processes: int, n_passes: int, redundancy: int = 2) -> list[float]:
-    """CPU ms of the coordinator and of each process, and seconds that pass, for each pass."""
-    with tempfile.TemporaryDirectory() as folder:
-        shards = write_shards({"y": np.zeros(n_workers)}, n_workers, Path(folder) / "shards")
-        job = Job(Idle(), EllipseSampler(), SendDraws(), str(shards.folder), n_workers, 0)
-        questions = Questions(n_passes)
-        schedule = PassSchedule(
-            AnyHolder.by_shard(cyclic(n_workers, redundancy)), questions, needs_surveys=False
+def per_pass(n_workers: int, n_processes: int) -> tuple[float, float]:
+    """CPU ms and elapsed ms of a pass while chains draw."""
+    looks: list[tuple[float, float, float]] = []
+
+    def look(progress: Progress) -> None:
+        if progress.draws:
+            looks.append(((progress.passes or 0) / 2, cpu(), progress.seconds))
+
+    folder = tempfile.mkdtemp()
+    try:
+        quorate.sample(
+            Idle(),
+            {"y": np.zeros(n_workers)},
+            workers=n_workers,
+            draws=DRAWS,
+            method="exact",
+            engine=quorate.Processes(n_processes),
+            run_dir=f"{folder}/run",
+            progress=look,
+            every=0.0,
+            check=False,
         )
-        supervisor = Supervisor(PassCoordinator(schedule, LANES * n_passes))
-        first, last = (0, 0.0, 0.0), (0, 0.0, 0.0)
-        with ProcessEngine(job, n_workers, Path(folder) / "logs", n_processes) as engine:
-            for _ in drive(supervisor, engine, lambda *_: None, lambda _: False):
-                last = questions.n_complete, cpu_of_this_process(), time.perf_counter()
-                if not first[0] and questions.n_complete >= LANES * n_passes // 5:
-                    first = last
-    n = (last[0] - first[0]) / LANES
-    return [(last[1] - first[1]) / n * 1000, (last[2] - first[2]) / n * 1000]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    (first, *start), (last, *end) = looks[0], looks[-1]
+    spent, elapsed = (1000 * (b - a) / (last - first) for a, b in zip(start, end, strict=True))
+    return spent, elapsed
 
 
 def main() -> None:
-    """From a hundred to a thousand workers on few and many processes."""
-    n_passes = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    print(f"Idle workers, r = 2, passes of {LANES} x {POINTS} points, {DIM} parameters")
-    print("  workers  processes   coordinator: CPU ms a pass   cores at 10 passes a second")
-    for workers, processes in ((100, 4), (100, 16), (1000, 4), (1000, 16), (1000, 64)):
-        cpu, _ = per_pass(workers, processes, n_passes)
+    """All runs, and the fit."""
+    print(f"Idle workers, passes of 2 x 64 points, {DIM} parameters, r = 2")
+    print("  workers  processes   CPU ms   elapsed ms   cores at 10 passes a second   MB")
+    rows, found = [], []
+    for workers, processes in RUNS:
+        spent, elapsed = per_pass(workers, processes)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"  {workers:7,}  {processes:9,}  {cpu:27.2f}  {cpu / 100:28.2f}   {peak:.0f} MB")
+        print(
+            f"  {workers:7,}  {processes:9,}  {spent:7.1f}  {elapsed:11.0f}  {spent / 100:28.2f}"
+            f"  {peak:4.0f}",
+            flush=True,
+        )
+        rows.append([1.0, processes, workers])
+        found.append(spent)
+    weights = 1 / np.array(found)  # relative errors are alike
+    fit, *_ = np.linalg.lstsq(np.array(rows) * weights[:, None], np.ones(len(found)), rcond=None)
+    print(
+        "CPU ms of a pass: {:.2f} + {:.3f} for each process + {:.4f} for each worker".format(*fit)
+    )
 
 
 if __name__ == "__main__":

@@ -144,7 +144,8 @@ class PassSchedule:
 
     def joined(self, worker: int, node: str) -> None:
         """Take in that a worker is there. Those of one node answer together."""
-        self._has_news |= self.teams.joined(worker, node)
+        is_news = self.teams.joined(worker, node)
+        self._has_news |= is_news and self._has_begun  # surveys are for each worker
 
     def to_wake(self, now: float) -> Collection[int]:
         """Workers for whom there may be work now that there was not before."""

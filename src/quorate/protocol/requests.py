@@ -4,7 +4,7 @@ Every step takes a time that does not depend on how much was asked for: a pass o
 workers makes as many requests.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from math import inf
 from statistics import median
@@ -22,7 +22,9 @@ class Requests:
         self._asked: dict[Key, dict[int, float]] = {}
         self._of_question: dict[tuple[int, int], dict[Key, None]] = {}
         self._of_worker: dict[int, dict[Key, None]] = {}
-        self._waiting: dict[Key, float] = {}  # asked last, in this order; not those that are late
+        # When each was asked for last, in this order, without those that are late. The first entry
+        # of a plain dict is slow to find once many before it are gone
+        self._waiting: OrderedDict[Key, float] = OrderedDict()
         self._late: dict[Key, None] = {}
         self._newly_late: list[Key] = []
         self._times: deque[float] = deque(maxlen=_RECENT)
