@@ -171,7 +171,7 @@ class WakingCoordinator(Coordinator[T]):
         commands = super().handle(event)
         if commands and isinstance(commands[-1], Stop):
             return commands
-        return [*commands, *self.wake(now)]
+        return [*commands, *self._tasks_for_idle()]
 
     def next_wake(self, now: float) -> float:
         """When to wake idle workers, if there are any: something will be late by then."""
@@ -180,14 +180,14 @@ class WakingCoordinator(Coordinator[T]):
     def wake(self, now: float) -> list[Command]:
         """Tasks for workers that were idle."""
         self.scheme.now = now
-        return self._awake()
+        return list(self._tasks_for_idle())
 
     def take_back(self, worker: int) -> list[Command]:
         self.scheme.take_back(worker)
         self._idle.discard(worker)
-        return self._awake()
+        return list(self._tasks_for_idle())
 
-    def _awake(self) -> list[Command]:
+    def _tasks_for_idle(self) -> list[Work]:
         waiting = self._idle.intersection(self.scheme.to_wake(self.scheme.now))
         self._idle -= waiting
         return list(chain.from_iterable(self._tasks(worker, 1) for worker in sorted(waiting)))

@@ -6,46 +6,33 @@ that is late is asked for again of another worker, if one is free that can give 
 answered when the sum is known at all its points; the inquirer then asks the next.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quorate._types import Array, CodedArray
+from quorate._types import Array
 from quorate.numerics.named_arrays import part as part_of
-from quorate.passes.inquiry import Pass
 from quorate.protocol.allocation import Allocation
-from quorate.protocol.asked_blocks import AskedBlock
 from quorate.protocol.coordinator import WakingCoordinator
-from quorate.protocol.messages import Arrays, Evaluate, Survey, Surveyed, Values
+from quorate.protocol.inquirer import Inquirer
+from quorate.protocol.messages import Arrays, Command, Evaluate, Survey, Surveyed, Values
+from quorate.protocol.pass_blocks import (
+    BLOCK,
+    PassBlock,
+    block_size,
+    blocks_of,
+    fault_in_values,
+    not_finite,
+)
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
 from quorate.protocol.sums import NO_DENSITY, Sums, gradients_on_grid, values_on_grid
 from quorate.protocol.teams import Teams
 
-BLOCK = 64  # points that a worker is asked for at a time
+_TASK_SECONDS = 0.05  # that a task may take for which a worker gets several blocks
 SURVEYS = -1  # in place of a lane
-_SAME = 1e-6  # relative difference of two answers that rounding may explain
-
-
-class Inquirer(Protocol):
-    """Asks the questions; see `quorate.passes.inquiry`."""
-
-    @property
-    def open(self) -> Mapping[int, Pass]:
-        """Questions that are not answered yet, by lane."""
-
-    @property
-    def n_complete(self) -> int:
-        """Draws that are there, or points that are known."""
-
-    def begin(self, surveys: Mapping[int, Arrays]) -> None:
-        """Ask the first question, from what was found of each shard."""
-
-    def take(self, lane: int, values: Array, gradients: Array | None = None) -> None:
-        """Take the answer to the open question of a lane."""
 
 
 class Answered(NamedTuple):
@@ -95,7 +82,8 @@ class PassSchedule:
         self._freed: list[Key] = []  # that nobody works on any more
         self._has_news = True
         self._surveys: dict[int, Arrays] = {}
-        self._blocks: dict[int, list[AskedBlock]] = {}  # of the open question of each lane
+        self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
+        self._put_off: list[int] = []  # lanes whose question is answered, but not taken in
         self._has_begun = False
         if not needs_surveys:
             self._begin()
@@ -117,19 +105,36 @@ class PassSchedule:
         if lane == SURVEYS:
             return Survey(worker, (question,))
         asked = self.inquirer.open[lane]
-        parts = self._sums(asked, self._blocks[lane][first // BLOCK]).parts_of(worker)
+        parts = self._sums(lane, first).parts_of(worker)
         part = next(part for part in parts if part.number == wanted)
-        points = asked.points[first : first + BLOCK]
+        end = self._end_of_task(worker, key)
         return Evaluate(
             worker,
             part.shards,
             lane,
             question,
             first,
-            points,
+            asked.points[first:end],
             asked.scales,
             part.coefficients,
         )
+
+    def _end_of_task(self, worker: int, key: Key) -> int:
+        """Where the points of a task end: with its block, or later if the worker is quick."""
+        lane, question, first, part = key
+        size = block_size(len(self.inquirer.open[lane].points))
+        n_more = 0 if size == BLOCK else self._requests.n_within(worker, _TASK_SECONDS) - 1
+        begun, *after = self._blocks[lane][first // size :][: 1 + n_more]
+        wanted = takewhile(
+            lambda block: (
+                self._sums(lane, block.first) is begun.sums
+                and not block.is_complete
+                and part not in block.values
+            ),
+            after,
+        )
+        more = [(lane, question, block.first, part) for block in wanted]
+        return first + size * (1 + self._requests.add(worker, more, self.now))
 
     def receive(self, answer: Values | Surveyed) -> int:
         if isinstance(answer, Surveyed):
@@ -170,21 +175,12 @@ class PassSchedule:
     def fault_in(self, answer: Values | Surveyed) -> str:
         """Why an answer cannot be one; an empty string if it can."""
         if isinstance(answer, Surveyed):
-            return _not_finite(*answer.found.values())
-        block = self._block(answer.task)
-        if block is None:
+            return not_finite(*answer.found.values())
+        blocks = self._blocks_of(answer)
+        if not blocks:
             return ""  # too late to matter
-        if self.inquirer.open[answer.task.lane].scales is None:
-            return _misshapen(answer.values, len(block.points)) or _not_finite(answer.values)
-        if answer.gradients is None:
-            return "gradients are missing"
-        n = block.points.size
-        is_paired = np.iscomplexobj(answer.gradients)
-        return (
-            _misshapen(answer.values, len(block.points))
-            or _misshapen(answer.gradients, -(-n // 2) if is_paired else n)
-            or _not_finite(answer.values, answer.gradients)
-        )
+        scales = self.inquirer.open[answer.task.lane].scales
+        return fault_in_values(answer, blocks, with_gradients=scales is not None)
 
     def replay(self, answered: Answered) -> int:
         """Take in what an earlier sitting has journaled.
@@ -213,7 +209,7 @@ class PassSchedule:
 
     def _take_survey(self, answer: Surveyed) -> None:
         (shard,) = answer.task.shards
-        self._requests.answered(answer.task.worker, (SURVEYS, shard, 0, 0), self.now)
+        self._requests.answered(answer.task.worker, [(SURVEYS, shard, 0, 0)], self.now)
         if shard not in self._surveys:
             self._surveyed(shard, part_of(answer.found, shard))
 
@@ -240,14 +236,16 @@ class PassSchedule:
         for lane, asked in sorted(self.inquirer.open.items(), key=lambda item: item[1].number):
             for block in self._blocks[lane]:
                 if not block.is_complete:
-                    for part in self._sums(asked, block).parts_of(worker):
+                    for part in self._sums(lane, block.first).parts_of(worker):
                         if part.number not in block.values:
                             yield lane, asked.number, block.first, part.number
 
-    def _sums(self, asked: Pass, block: AskedBlock) -> Sums:
+    def _sums(self, lane: int, first: int) -> Sums:
         """How a block is put together; anew where those who could answer are gone."""
+        asked = self.inquirer.open[lane]
+        block = self._blocks[lane][first // block_size(len(asked.points))]
         if block.regroup(self.teams):
-            self._requests.forget(asked.lane, asked.number, block.first)
+            self._requests.forget(lane, asked.number, first)
         return block.sums
 
     def _who_can(self, key: Key) -> Collection[int]:
@@ -256,44 +254,34 @@ class PassSchedule:
         if lane == SURVEYS:
             return self.allocation.holders_of(question)
         asked = self.inquirer.open.get(lane)
-        if asked is None or asked.number != question:
-            return ()
-        return self._sums(asked, self._blocks[lane][first // BLOCK]).givers_of(number)
+        is_open = asked is not None and asked.number == question
+        return self._sums(lane, first).givers_of(number) if is_open else ()
 
     def _take_values(self, answer: Values) -> None:
         task = answer.task
-        n_points = answer.size * len(task.shards)
-        self.n_points += n_points
-        block = self._block(task)
-        part = None if block is None else block.part_of(task)
-        if block is None or part is None:
-            return
-        number = part.number
-        self._requests.answered(
-            task.worker, (task.lane, task.question, task.first_point, number), self.now
-        )
-        if number in block.values:
-            self._compare(block, number, answer)
-            return
-        if block.is_complete:
-            return
-        self.n_points_used += n_points
-        block.take(number, answer)
-        if block.is_complete and all(block.is_complete for block in self._blocks[task.lane]):
-            self._settle(task.lane, *self._total(task.lane))
+        self.n_points += answer.size * len(task.shards)
+        blocks = self._blocks_of(answer)
+        parts = [(block, part.number) for block in blocks if (part := block.part_of(task))]
+        keys = [(task.lane, task.question, block.first, number) for block, number in parts]
+        self._requests.answered(task.worker, keys, self.now)
+        for block, number in parts:
+            n_new, other = block.take(number, answer)
+            self.n_points_used += n_new * len(task.shards)
+            if other is not None:
+                self.disputes.add((other, task.worker))
+        is_news = bool(blocks) and task.lane not in self._put_off
+        if is_news and all(block.is_complete for block in self._blocks[task.lane]):
+            self._complete(task.lane)
 
-    def _block(self, task: Evaluate) -> AskedBlock | None:
-        """The block that a task is about, if its question is still open."""
+    def _blocks_of(self, answer: Values) -> list[PassBlock]:
+        """The blocks that an answer is about, if its question is still open."""
+        task = answer.task
         asked = self.inquirer.open.get(task.lane)
         if asked is None or asked.number != task.question:
-            return None
-        return self._blocks[task.lane][task.first_point // BLOCK]
-
-    def _compare(self, block: AskedBlock, number: int, answer: Values) -> None:
-        """Two answers for the same part must agree, but for rounding."""
-        known, size = block.values[number], np.abs(block.values[number])
-        if np.any(np.abs(known - answer.values) > _SAME * (1 + size)):
-            self.disputes.add((block.senders[number], answer.task.worker))
+            return []
+        size = block_size(len(asked.points))
+        first = task.first_point // size
+        return self._blocks[task.lane][first : first + max(-(-answer.size // size), 1)]
 
     def _total(self, lane: int) -> tuple[Array, Array | None]:
         """Sums at the first points of a question, up to one that is not known, and gradients."""
@@ -311,6 +299,25 @@ class PassSchedule:
         known = np.concatenate(values or none)
         return known, np.concatenate(gradients) if gradients else None
 
+    def _complete(self, lane: int) -> None:
+        """Take in an answer that is complete; later, if that takes long and others are at work."""
+        if len(self.inquirer.open) > 1 and len(self._blocks[lane][0].points) > BLOCK:
+            self._put_off.append(lane)
+        else:
+            self._settle(lane, *self._total(lane))
+
+    @property
+    def has_put_off(self) -> bool:
+        """Whether an answer that is complete waits to be taken in."""
+        return bool(self._put_off)
+
+    def catch_up(self) -> int:
+        """Take in what was put off, so that workers could get their tasks first."""
+        put_off, self._put_off = self._put_off, []
+        for lane in put_off:
+            self._settle(lane, *self._total(lane))
+        return self.inquirer.n_complete
+
     def _settle(self, lane: int, values: Array, gradients: Array | None) -> None:
         """Tell the inquirer the answer, and open its next questions."""
         asked = self.inquirer.open[lane]
@@ -325,18 +332,17 @@ class PassSchedule:
         self._has_news = True
         for lane, asked in self.inquirer.open.items():
             if lane not in self._blocks:
-                points, firsts = asked.points, range(0, len(asked.points), BLOCK)
-                self._blocks[lane] = [AskedBlock(i, points[i : i + BLOCK]) for i in firsts]
+                self._blocks[lane] = blocks_of(asked.points)
 
 
-def _misshapen(array: CodedArray, size: int) -> str:
-    if array.shape == (size,):
-        return ""
-    return f"values have shape {array.shape}, where it should be {(size,)}"
+class PassCoordinator(WakingCoordinator[PassSchedule]):
+    """Drives passes. What takes long is done when workers have got their tasks."""
 
+    def next_wake(self, now: float) -> float:
+        return now if self.scheme.has_put_off else super().next_wake(now)
 
-def _not_finite(*arrays: NDArray[Any]) -> str:
-    return "" if all(np.all(np.isfinite(array)) for array in arrays) else "values are not finite"
-
-
-PassCoordinator = WakingCoordinator[PassSchedule]
+    def wake(self, now: float) -> list[Command]:
+        """What was put off, and tasks for workers that were idle."""
+        n_global = self.scheme.catch_up()
+        commands = self._released(n_global) if n_global > self.n_global else []
+        return commands if self.is_done else [*commands, *super().wake(now)]

@@ -5,7 +5,7 @@ workers makes as many requests.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from statistics import median
 
@@ -28,6 +28,7 @@ class Requests:
         self._late: dict[Key, None] = {}
         self._newly_late: list[Key] = []
         self._times: deque[float] = deque(maxlen=_RECENT)
+        self._paces: dict[int, float] = {}  # seconds for each key, of a worker's last answer
         self._patience = inf
 
     def choose(self, worker: int, keys: Iterable[Key], now: float) -> Key | None:
@@ -47,14 +48,32 @@ class Requests:
         self._ask(worker, chosen, now)
         return chosen
 
-    def answered(self, worker: int, key: Key, now: float) -> None:
-        """Note that `worker` has answered."""
-        since = self._asked.get(key, {}).pop(worker, None)
+    def add(self, worker: int, keys: Iterable[Key], now: float) -> int:
+        """Ask `worker` for these too, up to one that another works on; returns how many."""
+        n = 0
+        for n, key in enumerate(keys, 1):
+            asked = self._asked.get(key)
+            if asked and worker not in asked:
+                return n - 1
+            self._ask(worker, key, now)
+        return n
+
+    def n_within(self, worker: int, seconds: float) -> int:
+        """How many keys a worker answers in so many seconds, by its last answer; at least 1."""
+        pace = self._paces.get(worker, inf)
+        return max(int(seconds / max(pace, 1e-9)), 1)
+
+    def answered(self, worker: int, keys: Sequence[Key], now: float) -> None:
+        """Note that `worker` has answered for keys that it was asked for together."""
+        found = [self._asked.get(key, {}).pop(worker, None) for key in keys]
+        since = next((moment for moment in found if moment is not None), None)
         if since is not None:
-            self._of_worker[worker].pop(key, None)
             self._times.append(now - since)
             self._patience = _LATE * median(self._times)
-        self._wait_no_longer(key)
+            self._paces[worker] = (now - since) / len(keys)
+        for key in keys:
+            self._of_worker.get(worker, {}).pop(key, None)
+            self._wait_no_longer(key)
 
     def take_back(self, worker: int) -> list[Key]:
         """Forget what `worker` was asked for; returns what nobody else works on either."""
