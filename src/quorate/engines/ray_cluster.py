@@ -68,6 +68,11 @@ class Cluster:
         with_cores = {name: n for name, n in cores.items() if n}
         return with_cores or dict.fromkeys(cores, 1.0)
 
+    def gpus(self) -> dict[str, float]:
+        """The number of GPUs of each living node, by id."""
+        alive = [node for node in self.ray.nodes() if node["Alive"]]
+        return {node["NodeID"]: node["Resources"].get("GPU", 0.0) for node in alive}
+
     def close(self) -> None:
         """End the connection if it is ours, and the cluster if that is."""
         if self._is_ours:

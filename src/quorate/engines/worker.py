@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from quorate._types import Array, CodedArray
 from quorate.data.write import ShardSet
 from quorate.engines.after import computed
+from quorate.engines.devices import points_that_fill
 from quorate.engines.faults import Handicap
 from quorate.engines.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, require
@@ -69,6 +70,7 @@ class Job:
     shard_folder: str
     n_shards: int
     seed: int
+    is_on_device: bool = False
 
 
 class ShardSource(Protocol):
@@ -135,7 +137,11 @@ class Chains:
         self.at_work_on = shard
         target = self._target(shard)
         with self._pulse.doing("survey"):
-            return surveyed(target)
+            found = surveyed(target)
+            if self._job.is_on_device:
+                n = points_that_fill(target, found.get("mode"))
+                return {**found, "at_once": np.array(n)}
+            return found
 
     def after(self, shard: int, task: ShardTask) -> Arrays:
         """What a task after a run asks for."""
