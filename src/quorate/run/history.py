@@ -125,11 +125,9 @@ class History:
         """The scheme, and the passes over the posterior if the run is exact."""
         if self.settings.chosen_method == "merge":
             return self.settings.make_scheme(self.dim), None
-        start = np.array(self.configuration["start"], dtype=np.float64)
-        has_gradient = bool(self.configuration["has_gradient"])
-        exact = self.settings.make_exact_scheme(
-            start, self.names, has_gradient=has_gradient, before=before_of(self.configuration)
-        )
+        kept, make = self.configuration, self.settings.make_exact_scheme
+        start, before = np.array(kept["start"], dtype=np.float64), before_of(kept)
+        exact = make(start, self.names, has_gradient=bool(kept["has_gradient"]), before=before)
         return exact, PassLog(exact)
 
     def read(self) -> None:
