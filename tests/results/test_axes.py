@@ -194,7 +194,7 @@ def test_pymc_predicts_from_local_variables_as_from_its_own_sampler(rows):
     one = result.local.draws([COUNTIES[1]])
     tree = result.local.posterior()
     of_tree = tree["posterior/alpha"].sel(place=COUNTIES[1])
-    np.testing.assert_array_equal(np.ravel(one["r_county"]), np.ravel(of_tree))
+    np.testing.assert_allclose(np.ravel(one["r_county"]), np.ravel(of_tree), rtol=1e-12)
     assert tree["posterior/alpha"].dims == ("chain", "draw", "place")
     np.testing.assert_array_equal(tree["posterior/place"], COUNTIES)
     np.testing.assert_array_equal(tree["posterior/mu"], result.posterior["posterior/mu"])
