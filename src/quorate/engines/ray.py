@@ -200,14 +200,13 @@ class RayEngine:
             return []
         self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
         lost = self._homes.lost(self._lives(), self._waited())
-        for worker in lost:
-            self.kill(worker)
-        why = "its node cannot be reached"
+        for leaving in lost:
+            self.kill(leaving.worker)
         at_ease = {worker for worker, actor in self._actors.items() if actor.is_at_ease}
         moves = self._homes.moves(self._lives(), at_ease)
         return [
-            *(WorkerLost(worker, why, with_another=True) for worker in lost),
-            *(WorkerMoved(*move) for move in moves),
+            *(WorkerLost(*leaving, with_another=True) for leaving in lost),
+            *(WorkerMoved(*leaving) for leaving in moves),
         ]
 
     def _beats(self) -> list[Event]:
@@ -250,7 +249,8 @@ class RayEngine:
         except self._ray.exceptions.RayError as error:
             self._homes.suspect(actor.node)
             self.kill(actor.worker)
-            return [WorkerLost(actor.worker, _epitaph(error))]
+            why = f"on node {self._homes.host(actor.node)}: {_epitaph(error)}"
+            return [WorkerLost(actor.worker, why)]
         events = [event for frame in frames_in(answer) for event in self._events(actor, frame)]
         self._call(actor)
         return events
