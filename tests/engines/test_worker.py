@@ -70,6 +70,7 @@ def test_a_chain_that_stands_still_is_told_from_one_that_sends_single_draws():
     for _ in range(1_100):
         chains.draw(0, 0, 1)
     sampler.moves = False
+    for _ in range(999):
+        chains.draw(0, 0, 1)
     with pytest.raises(BadInputError, match="has not moved for 1000 draws"):
-        for _ in range(1_100):
-            chains.draw(0, 0, 1)
+        chains.draw(0, 0, 1)

@@ -32,7 +32,9 @@ def why_not() -> str:
 
 
 class Machine:
-    """One machine; `name` is its host name."""
+    """One machine; `name` is its host name, and `folder` its own folder as we see it."""
+
+    folder: Path
 
     def __init__(self, name: str, setup: str = "true") -> None:
         self.name = name
@@ -96,6 +98,7 @@ class Network:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        (folder / "shared").mkdir()
         self._stack = ExitStack()
         self._hub = self._added(Machine("hub"))
         self._hub.run("ip", "link", "add", "bridge", "type", "bridge")
@@ -118,12 +121,12 @@ class Network:
         name = f"m{self._n_machines}"
         own, shared = self._folder / name, self._folder / "shared"
         own.mkdir()
-        shared.mkdir(exist_ok=True)
         setup = (
             f"mount -t tmpfs none /mnt; mkdir {OWN} {SHARED}; mount -t tmpfs none /dev/shm; "
             f"mount --bind '{own}' {OWN}; mount --bind '{shared}' {SHARED}"
         )
         machine = self._added(Machine(name, setup))
+        machine.folder = own
         peer = ("peer", "eth0", "netns", machine.pid)
         self._hub.on_its_network("ip", "link", "add", name, "type", "veth", *peer)
         self._hub.run("ip", "link", "set", name, "master", "bridge", "up")
