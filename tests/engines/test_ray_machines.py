@@ -14,7 +14,7 @@ import quorate
 from helpers import machines
 from helpers.machines import OWN, SHARED, Network, address_of
 from helpers.paced import PacedModel
-from helpers.ray_machines import PORT, ROOT, Sitting, drain, start_ray
+from helpers.ray_machines import PORT, ROOT, Sitting, all_at_work, drain, start_ray
 from quorate.journal import WorkerEvent
 
 pytestmark = [
@@ -100,10 +100,6 @@ def room_on(machine):
 
 def drained(machine):
     return rf"its node {address_of(machine)} is being drained"
-
-
-def all_at_work(history):
-    return set(history.blocks().workers) == set(range(WORKERS))
 
 
 def back_at_work(why):

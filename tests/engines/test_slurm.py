@@ -14,12 +14,11 @@ import quorate
 from helpers import machines, slurm_machines
 from helpers.machines import SHARED, Network
 from helpers.paced import PacedModel
-from helpers.ray_machines import ROOT
-from helpers.slurm_machines import finished, start_slurm, submit
+from helpers.ray_machines import ROOT, all_at_work, wait_for
+from helpers.slurm_machines import finished, start_slurm, submit, warn
 from quorate.cli import main
 
 MODEL = f"{ROOT / 'tests/helpers/paced.py'}:model"
-SAMPLE = ("sample", MODEL, "rows.parquet", "--workers", "4", "--scheme", "cmc")
 
 
 def written(*words):
@@ -93,41 +92,54 @@ def test_what_cannot_be_submitted(words, message):
 why_not = machines.why_not() or slurm_machines.why_not()
 
 
-@pytest.mark.cluster
-@pytest.mark.xdist_group("ray")
-@pytest.mark.skipif(bool(why_not), reason=why_not)
-def test_slurm_runs_the_script_and_resumes(tmp_path, seed, monkeypatch):
+@pytest.fixture
+def cluster(tmp_path, seed):
+    """Three machines with Slurm, and rows in the folder that they share."""
     rows = np.random.default_rng(seed).normal([1.0, -2.0], size=(400, 2))
     with Network(tmp_path) as network:
         nodes = [network.add() for _ in range(3)]
-        shared = tmp_path / "shared"
-        pd.DataFrame(rows, columns=["a", "b"]).to_parquet(shared / "rows.parquet")
-        PacedModel.hurry(shared)
-        start_slurm(nodes, shared)
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
-        setup = (
-            f'export PATH={Path(sys.executable).parent}:"$PATH"',
-            f"export PYTHONPATH={path} RAY_TMPDIR=/mnt/own",
-        )
-        options = ["--nodes", "3", "--cpus", "2", "--time", "00:10:00"]
-        for line in setup:
-            options += ["--setup", line]
-        results = []
-        for draws in ("300", "600"):
-            words = (*SAMPLE, "--draws", draws, "--sampler", "ellipse", "--run-dir", "run")
-            if results:
-                words = ("resume", "run", "--draws", draws)
-            (shared / "job.sh").write_text(written(*options, "--", *words))
-            job = submit(nodes[0], SHARED / "job.sh", SHARED)
-            state = finished(nodes[0], job)
-            said = (shared / f"slurm-{job}.out").read_text()
-            print(said)  # noqa: T201
-            assert state == "COMPLETED", said
-            assert "3 nodes" in said
-            results.append(quorate.load(shared / "run").unconstrained)
-        calm = quorate.sample(
-            PacedModel(shared), str(shared / "rows.parquet"), workers=4, scheme="cmc", draws=600,
-            sampler="ellipse", run_dir=tmp_path / "calm", progress=False,
-        )  # fmt: skip
-    np.testing.assert_array_equal(results[1], calm.unconstrained)
-    assert len(results[0]) == 300
+        table = pd.DataFrame(rows, columns=["a", "b"])
+        table.to_parquet(tmp_path / "shared" / "rows.parquet")
+        start_slurm(nodes, tmp_path / "shared")
+        yield nodes
+
+
+def job_of(*words):
+    """The script for a command on three nodes."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    setup = (
+        f'export PATH={Path(sys.executable).parent}:"$PATH"',
+        f"export PYTHONPATH={path} RAY_TMPDIR=/mnt/own",
+    )
+    lines = [word for line in setup for word in ("--setup", line)]
+    return written("--nodes", "3", "--cpus", "2", "--time", "00:10:00", *lines, "--", *words)
+
+
+@pytest.mark.cluster
+@pytest.mark.xdist_group("ray")
+@pytest.mark.skipif(bool(why_not), reason=why_not)
+def test_slurm_runs_the_script_stops_it_and_resumes(cluster, tmp_path):
+    """A job gets the signal that its time is nearly over; submitted again, it resumes."""
+    head, shared = cluster[0], tmp_path / "shared"
+    options = {"workers": 4, "scheme": "cmc", "draws": 600, "sampler": "ellipse"}
+    flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    script = job_of("sample", MODEL, "rows.parquet", *flags, "--run-dir", "run")
+    (shared / "job.sh").write_text(script)
+    first = submit(head, SHARED / "job.sh", SHARED)
+    wait_for(shared / "run", all_at_work)
+    warn(head, first)
+    state, said = finished(head, first), (shared / f"slurm-{first}.out").read_text()
+    print(said)  # noqa: T201
+    assert "Ray runs on 10.77.0.1 10.77.0.2 10.77.0.3\n" in said
+    assert state == "FAILED", said  # with exit code 3: it stopped early
+    assert "interrupted" in said
+    PacedModel.hurry(shared)
+    second = submit(head, SHARED / "job.sh", SHARED)
+    state, said = finished(head, second), (shared / f"slurm-{second}.out").read_text()
+    print(said)  # noqa: T201
+    assert state == "COMPLETED", said
+    calm = quorate.sample(
+        PacedModel(shared), str(shared / "rows.parquet"), run_dir=tmp_path / "calm",
+        progress=False, **options,
+    )  # fmt: skip
+    np.testing.assert_array_equal(quorate.load(shared / "run").unconstrained, calm.unconstrained)

@@ -72,24 +72,39 @@ class Sitting:
 
     def wait(self, is_there: Callable[[History], bool]) -> float:
         """Seconds until the journal says that something is there."""
-        began = time.monotonic()
-        with ExitStack() as stack:
-            history: History | None = None
-            while time.monotonic() - began < PATIENCE:
-                assert self._process.poll() is None, f"it ended: {self._process.communicate()[0]}"
-                history = history or _opened(self.folder, stack)
-                if history is not None:
-                    history.read()
-                    if is_there(history):
-                        return time.monotonic() - began
-                time.sleep(0.05)
-            raise AssertionError(f"it took too long: {history and history.events}")
+        return wait_for(self.folder, is_there, self._check)
+
+    def _check(self) -> None:
+        assert self._process.poll() is None, f"it ended: {self._process.communicate()[0]}"
 
     def finish(self) -> str:
         """What the command printed, when it has ended."""
         said, _ = self._process.communicate(timeout=PATIENCE)
         assert self._process.returncode == 0, said
         return str(said)
+
+
+def wait_for(
+    folder: Path, is_there: Callable[[History], bool], check: Callable[[], None] = lambda: None
+) -> float:
+    """Seconds until the journal of a run says that something is there."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        history: History | None = None
+        while time.monotonic() - began < PATIENCE:
+            check()
+            history = history or _opened(folder, stack)
+            if history is not None:
+                history.read()
+                if is_there(history):
+                    return time.monotonic() - began
+            time.sleep(0.05)
+        raise AssertionError(f"it took too long: {history and history.events}")
+
+
+def all_at_work(history: History) -> bool:
+    """Whether every worker has sent something."""
+    return len(set(history.blocks().workers.tolist())) == history.n_workers
 
 
 def _opened(folder: Path, stack: ExitStack) -> History | None:

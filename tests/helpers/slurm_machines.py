@@ -78,6 +78,11 @@ def submit(machine: Machine, script: Path, folder: Path) -> int:
     return int(found.split(";")[0])
 
 
+def warn(machine: Machine, job: int) -> None:
+    """Send a job the signal that it gets before its time is over."""
+    machine.run("scancel", "--batch", "--signal=TERM", job, env=environment())
+
+
 def finished(machine: Machine, job: int) -> str:
     """State of a job after it has ended."""
     began = time.monotonic()
@@ -91,9 +96,9 @@ def finished(machine: Machine, job: int) -> str:
 
 
 def _daemon(machine: Machine, *words: object) -> None:
-    log = (machine.folder / f"{words[0]}.out").open("w")
-    where = {"env": environment(), "stdout": log, "stderr": subprocess.STDOUT}
-    machine.at_end(machine.popen(*words, **where))
+    with (machine.folder / f"{words[0]}.out").open("w") as log:
+        where = {"env": environment(), "stdout": log, "stderr": subprocess.STDOUT}
+        machine.at_end(machine.popen(*words, **where))
 
 
 def _wait_until_idle(head: Machine, n_nodes: int) -> None:

@@ -84,8 +84,8 @@ export RAY_AUTH_TOKEN
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 on_head=(srun --nodes=1 --ntasks=1 --nodelist="${{nodes[0]}}" --overlap)
-on_others=(srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks-per-node=1
-    --exclude="${{nodes[0]}}" --overlap)
+n_others=$((SLURM_JOB_NUM_NODES - 1))
+on_others=(srun --nodes="$n_others" --ntasks="$n_others" --exclude="${{nodes[0]}}" --overlap)
 head=$("${{on_head[@]}}" hostname --ip-address | awk '{{print $1}}')
 port=$((20000 + SLURM_JOB_ID % 10000))   # two jobs may share a node
 options=(--num-cpus="$SLURM_CPUS_PER_TASK" --disable-usage-stats --block)
@@ -96,7 +96,7 @@ for _ in $(seq 120); do
     ray health-check --address "$head:$port" 2> /dev/null && break
     sleep 1
 done
-if ((SLURM_JOB_NUM_NODES > 1)); then
+if ((n_others > 0)); then
     "${{on_others[@]}}" ray start --address="$head:$port" "${{options[@]}}" \\
         >> "ray-$SLURM_JOB_ID.log" 2>&1 &
 fi
@@ -104,11 +104,11 @@ fi
 # Workers move to a node that comes late, so waiting for all of them ends after two minutes.
 python - "$head:$port" "$SLURM_JOB_NUM_NODES" << 'END'
 import sys, time, ray
-ray.init(sys.argv[1], log_to_driver=False)
+ray.init(sys.argv[1], log_to_driver=False, configure_logging=False)
 end = time.monotonic() + 120
 while len(ray.nodes()) < int(sys.argv[2]) and time.monotonic() < end:
     time.sleep(1)
-print(len(ray.nodes()), "nodes")
+print("Ray runs on", *sorted(node["NodeManagerAddress"] for node in ray.nodes()), flush=True)
 END
 
 {command}
