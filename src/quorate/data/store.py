@@ -9,7 +9,7 @@ Nothing is pickled, so opening a stranger's shards executes no code.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -158,7 +158,7 @@ class ShardSet:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the fingerprints of all shards, in order."""
-        return _sha256(list(self.fingerprints))
+        return fingerprint_of_all(self.fingerprints)
 
     def shard(self, number: int) -> StoredShard:
         """Shard `number`, counted from 0. Its arrays are mapped at first access."""
@@ -239,6 +239,11 @@ def fingerprint(arrays: tuple[ArraySpec, ...], n_rows: int, digests: list[str]) 
         for spec, digest in zip(arrays, digests, strict=True)
     ]
     return _sha256(sorted(parts))
+
+
+def fingerprint_of_all(fingerprints: Sequence[str]) -> str:
+    """SHA-256 of the fingerprints of all shards, in order."""
+    return _sha256(list(fingerprints))
 
 
 def _sha256(content: object) -> str:

@@ -21,6 +21,7 @@ from quorate.data.files import (
     find_files,
     to_numpy,
 )
+from quorate.data.row_groups import RowGroups
 from quorate.errors import BadInputError, require
 
 
@@ -92,6 +93,8 @@ def open_table(data: object) -> Table:
 
 
 def _recognised(data: object) -> Table:
+    if isinstance(data, RowGroups):
+        return data
     if isinstance(data, Mapping):
         return _from_arrays(data)
     if isinstance(data, str | Path):

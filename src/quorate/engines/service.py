@@ -14,6 +14,7 @@ import numpy as np
 from quorate._warnings import warn
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
+from quorate.engines.in_place import RowsInPlace
 from quorate.engines.packing import packed, unpacked
 from quorate.engines.pulse import Pulse
 from quorate.engines.worker import Job, ShardSource, Worker
@@ -246,9 +247,14 @@ class Service:
     def _set_up(self, frame: Frame) -> Worker:
         job = Job(**unpacked(frame.arrays["job"].tobytes()))
         handicaps = {int(k): Handicap(**given) for k, given in frame.fields["handicaps"].items()}
-        worker = Worker(job, handicaps, self._open_shards(job.shard_folder), self.pulse)
+        worker = Worker(job, handicaps, self._source(job), self.pulse)
         self._tell_warnings(worker)
         return worker
+
+    def _source(self, job: Job) -> ShardSource:
+        if job.placed is not None:
+            return RowsInPlace(job.placed, self.pulse)
+        return self._open_shards(job.shard_folder)
 
     def _one_answer(self, tasks: deque[Iterator[Answer]]) -> None:
         while tasks:

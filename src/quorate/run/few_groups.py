@@ -4,7 +4,7 @@ import numpy as np
 
 from quorate._warnings import warn
 from quorate.data.codes import LEVELS
-from quorate.data.write import ShardSet
+from quorate.data.placed import PlacedShards, Shards
 from quorate.errors import FewGroupsWarning
 from quorate.models.groups.levels import levels_of
 from quorate.models.protocol import Model
@@ -12,9 +12,9 @@ from quorate.models.protocol import Model
 FEWEST = 200  # groups of a shard from which a merge of the sds of groups is fair
 
 
-def warn_of_few_groups(model: Model, shards: ShardSet) -> None:
+def warn_of_few_groups(model: Model, shards: Shards) -> None:
     """Warn if a shard has so few groups that its subposterior of their sd is skewed."""
-    if not levels_of(model):
+    if not levels_of(model) or isinstance(shards, PlacedShards):
         return
     counts = [len(np.unique(shards.shard(s)[LEVELS[0]])) for s in range(shards.n_shards)]
     if min(counts) < FEWEST:

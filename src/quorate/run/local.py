@@ -34,7 +34,7 @@ class LocalRun:
     def labels(self) -> list[NDArray[Any]]:
         """Labels of the groups of each level; the place of a label is the code of its group."""
         names = [name for name, _ in zip(LEVELS, self._levels, strict=False)]
-        return [labels_of_level(self._run.shards, name) for name in names]
+        return [labels_of_level(self._run.written, name) for name in names]
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -69,7 +69,7 @@ class LocalRun:
         """Which of the groups each shard holds; shards with none are left out."""
         held, missing = {}, groups
         for shard in self._run.included:
-            there = np.isin(groups, self._run.shards.shard(shard)[LEVELS[0]], kind="table")
+            there = np.isin(groups, self._run.written.shard(shard)[LEVELS[0]], kind="table")
             if there.any():
                 held[shard] = groups[there]
                 missing = np.setdiff1d(missing, groups[there])

@@ -74,7 +74,7 @@ class RowRun:
 
     def groups(self) -> tuple[IntArray, NDArray[Any]]:
         """Codes of the groups of the outer level that are asked about, and their labels."""
-        shards = self._run.shards
+        shards = self._run.written
         held = [np.unique(shards.shard(shard)[LEVELS[0]]) for shard in self._run.included]
         codes = np.sort(np.concatenate(held))
         return codes, labels_of_level(shards, LEVELS[0])[codes]

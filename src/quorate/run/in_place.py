@@ -1,0 +1,104 @@
+"""Rows in place, before a run: shards are planned, and workers tell what is in them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from quorate._types import Progress
+from quorate.data.placed import PlacedShards, Shards, places_of, sites_in, told
+from quorate.data.scratch import forget
+from quorate.engines.in_place import TRANSFORM
+from quorate.engines.packing import packed
+from quorate.engines.worker import Job
+from quorate.errors import require
+from quorate.models.protocol import Model
+from quorate.protocol.allocation import Allocation
+from quorate.protocol.before import FACTS, RowsQuestion, RowsTold
+from quorate.protocol.schemes.cmc import SendDraws
+from quorate.run.asking import ask_workers
+from quorate.run.settings import Settings
+from quorate.samplers import make_sampler
+
+_FACTS = frozenset({"arrays", "n_rows", "fingerprint"})
+
+
+@contextmanager
+def cut_into_shards(
+    model: Model, data: object, settings: Settings, folder: Path, tell: Progress
+) -> Iterator[Shards]:
+    """Shards in `folder`, for one sitting: rows that are written there, or word of where they lie.
+
+    `tell` is called with the rows, or the shards in place, that are read, and their number.
+    """
+    if not settings.cut.is_in_place:
+        yield settings.cut.write(data, settings.workers, folder, settings.seed, tell)
+        return
+    planned = _planned(data, settings, folder)
+    with forgotten(planned):
+        yield _read(planned, model, settings, tell)
+
+
+def _planned(data: object, settings: Settings, folder: Path) -> PlacedShards:
+    """Where the rows of each shard lie, and what workers are to do with them."""
+    cut = settings.cut
+    columns = None if cut.columns is None else tuple(dict.fromkeys(cut.columns))
+    transform = b"" if cut.transform is None else packed({TRANSFORM: cut.transform})
+    places, scratch = places_of(data, settings.workers), cut.scratch
+    return PlacedShards(folder.resolve(), cut.chosen, places, columns, cut.na, transform, scratch)
+
+
+def _read(shards: PlacedShards, model: Model, settings: Settings, tell: Progress) -> PlacedShards:
+    """The shards with their fingerprints, once workers have read all of them; written down."""
+    question, answers = RowsQuestion(FACTS, shards.n_shards, _FACTS), RowsTold()
+    allocation, logs = allocation_of(settings), shards.folder.parent / "logs"
+    job = job_on(model, shards, settings.seed)
+    ask_workers(settings.engine_options, job, allocation, question, answers, logs, tell)
+    shards = told(shards, answers.in_order())
+    shards.save()
+    return shards
+
+
+def job_on(model: Model, shards: PlacedShards, seed: int) -> Job:
+    """A job of tasks on rows in place, where nothing is drawn from shards."""
+    sampler = make_sampler("auto")  # of no use
+    folder = str(shards.folder)
+    return Job(model, sampler, SendDraws(), folder, shards.n_shards, seed, shards)
+
+
+def allocation_of(settings: Settings) -> Allocation:
+    """Who holds what in the run itself, so that rows are first read where they are needed."""
+    return settings.scheme_options.sums(settings.workers, settings.seed).allocation
+
+
+def settled_for(data: object, settings: Settings) -> Settings:
+    """The settings of a run on these data: those of sites have one holder for each shard."""
+    if not settings.cut.is_in_place:
+        return settings
+    sites = sites_in(data)
+    if not sites:
+        return settings
+    if settings.workers % len(sites) and settings.workers == Settings.workers:
+        settings = replace(settings, workers=len(sites))
+    require(
+        settings.redundancy in (None, 1),
+        f"redundancy is {settings.redundancy}, but rows of a site exist only there: a second "
+        "worker could not read them. Leave out redundancy.",
+    )
+    alone = replace(settings, redundancy=1)
+    require(
+        alone.shards_per_worker == 1,
+        f"The scheme {alone.scheme_options!r} gives shards to several workers, but rows of a site "
+        "exist only there. Name the scheme without a redundancy.",
+    )
+    return alone
+
+
+@contextmanager
+def forgotten(shards: Shards | None) -> Iterator[None]:
+    """Remove what workers on this machine have copied of rows in place, at the end of a sitting."""
+    try:
+        yield
+    finally:
+        if isinstance(shards, PlacedShards):
+            forget(shards)
