@@ -68,7 +68,8 @@ _METAVARS = {
     "slow": "NxF",
     "dead": "N[@B]",
     "straggle": "TAIL",
-    "by": "shuffle|files|stratify:COLUMN|group:COLUMN",
+    "by": "shuffle|files|stratify:COLUMN|group:COLUMN|in-place",
+    "scratch": "DIR",
     "code": "|".join(CODES),
     "precision": "|".join(PRECISIONS),
     "pairing": "|".join(PAIRINGS),
@@ -90,7 +91,7 @@ _OUTPUT = output_option()
 @options_of(Settings, _PLAIN, metavars=_METAVARS)
 @click.option("--thin", type=int, metavar="N", help="Keep every N-th step of the sampler.")
 @options_of(Until, flags=_FLAGS, metavars=_METAVARS)
-@options_of(Cut, ["by"], metavars=_METAVARS)
+@options_of(Cut, ["by", "scratch"], metavars=_METAVARS)
 @click.option("--columns", metavar="A,B,…", help="Columns of the data that the model reads.")
 @options_of_registry(SCHEMES, leave_out=["redundancy"], metavars=_METAVARS)
 @options_of_registry(ENGINES, flags=_FLAGS, metavars=_METAVARS)
@@ -126,10 +127,20 @@ def sample_command(
         cut = Cut(columns=columns.split(",") if columns else None, na=na)
     else:
         files, cut = list(what), Cut()
-        model = regression_of_files(formula, files, family, prior, allow_python=allow_python, na=na)
+        where = {name: given for name, given in settings.items() if name in ("workers", "engine")}
+        is_in_place = Cut(options["by"]).is_in_place
+        model = regression_of_files(
+            formula,
+            files,
+            family,
+            prior,
+            in_place=where if is_in_place else None,
+            allow_python=allow_python,
+            na=na,
+        )
     command = as_typed(click.get_current_context(), what, _OF_THE_POSTERIOR)
     made_by = {**(cut.made_by or {}), COMMAND: command}
-    settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by"]))
+    settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by", "scratch"]))
     with _told(output) as tell, _folder(run_dir, files) as folder:
         with page_beside(folder, tell_address) if watch else nullcontext():
             progress = _progress(as_json)

@@ -186,7 +186,7 @@ def open_shards(folder: Path) -> Shards:
     return PlacedShards.open(folder) if is_placed else ShardSet.open(folder)
 
 
-def places_of(data: object, n_shards: int) -> tuple[Place, ...]:
+def places_of(data: object, n_shards: int, *, fewer_will_do: bool = False) -> tuple[Place, ...]:
     """Where the rows of each shard lie. Only footers are read, and none of a site.
 
     Parameters
@@ -196,11 +196,14 @@ def places_of(data: object, n_shards: int) -> tuple[Place, ...]:
         Or such files by the name of the only site that has them.
     n_shards
         K. It must be a multiple of the number of sites, if there are any.
+    fewer_will_do
+        Whether to make fewer shards if there are not enough row groups.
     """
     sites = sites_in(data)
     if not sites:
-        groups = dealt(row_groups_of(addresses_of(data)), n_shards)
-        return tuple(Place(row_groups) for row_groups in groups)
+        groups = row_groups_of(addresses_of(data))
+        n_shards = min(n_shards, len(groups)) if fewer_will_do else n_shards
+        return tuple(Place(row_groups) for row_groups in dealt(groups, n_shards))
     n_parts, left = divmod(n_shards, len(sites))
     require(
         n_parts > 0 and not left,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from quorate._types import Progress
 from quorate.data.placed import PlacedShards, Shards, places_of, sites_in, told
@@ -59,11 +60,11 @@ def _read(shards: PlacedShards, model: Model, settings: Settings, tell: Progress
     return shards
 
 
-def job_on(model: Model, shards: PlacedShards, seed: int) -> Job:
-    """A job of tasks on rows in place, where nothing is drawn from shards."""
+def job_on(model: Model | None, shards: PlacedShards, seed: int) -> Job:
+    """A job of tasks on rows in place, before there is anything to draw, or even a model."""
     sampler = make_sampler("auto")  # of no use
     folder = str(shards.folder)
-    return Job(model, sampler, SendDraws(), folder, shards.n_shards, seed, shards)
+    return Job(cast(Model, model), sampler, SendDraws(), folder, shards.n_shards, seed, shards)
 
 
 def allocation_of(settings: Settings) -> Allocation:
