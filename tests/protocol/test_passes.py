@@ -12,7 +12,8 @@ from quorate.passes.inquiry import Inquiry, OneQuestion
 from quorate.protocol.allocation import cyclic, groups, worker_groups
 from quorate.protocol.coding.code import CODES, make_code
 from quorate.protocol.messages import Stop, Surveyed, Values, WorkerJoined, WorkerLost
-from quorate.protocol.passes import BLOCK, PassCoordinator, PassSchedule
+from quorate.protocol.pass_blocks import BLOCK
+from quorate.protocol.passes import PassCoordinator, PassSchedule
 from quorate.protocol.sums import AnyHolder, CodedSums, values_on_grid
 
 K, DRAWS = 5, 6

@@ -54,19 +54,24 @@ def drive(
     `record` gets all commands before the first of them is carried out, so that accepted blocks are
     journaled first. `stop_asked` gets the time and may end the run.
     """
-    commands = supervisor.begin(engine.now())
-    while True:
-        now = engine.now()
-        record(now, commands)
+
+    def carried_out(commands: list[Command]) -> bool:
+        """Carry commands out; whether the run has ended with them."""
+        record(engine.now(), commands)
         for command in commands:
             _perform(command, engine)
-        yield now
-        if commands and isinstance(commands[-1], Stop):
-            return
+        return _is_end(commands)
+
+    is_ended = carried_out(supervisor.begin(engine.now()))
+    while not is_ended:
         now = engine.now()
+        yield now
         wait = min(max(supervisor.coordinator.next_wake(now) - now, 0.0), _LONGEST_WAIT)
-        events = [DeadlinePassed()] if stop_asked(now) else engine.poll(wait)
-        commands = _commands(supervisor, [*events, Tick()], engine.now())
+        events: list[Event] = [DeadlinePassed()] if stop_asked(now) else engine.poll(wait)
+        is_ended = carried_out(_commands(supervisor, events, engine.now()))
+        if not is_ended:  # workers have their tasks now, so that a tick may take its time
+            is_ended = carried_out(supervisor.handle(Tick(), engine.now()))
+    yield engine.now()
 
 
 def _commands(supervisor: Supervisor, events: list[Event], now: float) -> list[Command]:
@@ -74,9 +79,13 @@ def _commands(supervisor: Supervisor, events: list[Event], now: float) -> list[C
     commands: list[Command] = []
     for event in events:
         commands += supervisor.handle(event, now)
-        if commands and isinstance(commands[-1], Stop):
+        if _is_end(commands):
             break
     return commands
+
+
+def _is_end(commands: list[Command]) -> bool:
+    return bool(commands) and isinstance(commands[-1], Stop)
 
 
 def _perform(command: Command, engine: Engine) -> None:

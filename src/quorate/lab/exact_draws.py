@@ -12,7 +12,8 @@ from quorate.models.subposterior import Target, log_densities
 from quorate.numerics.importance import Weighted, student_points
 from quorate.numerics.linalg import spd_inverse
 from quorate.numerics.streams import Lane, Purpose, Streams
-from quorate.passes.ensemble import DEGREES, log_base
+from quorate.passes.ensemble import log_base
+from quorate.passes.numbers import DEGREES
 from quorate.protocol.messages import Answer, Evaluate, Question, Survey, Surveyed, Values
 from quorate.samplers.base import Base
 from quorate.samplers.laplace import laplace_fit

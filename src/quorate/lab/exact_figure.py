@@ -29,7 +29,8 @@ from quorate.passes.inquiry import Inquiry
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.ledger import Ledger
-from quorate.protocol.passes import BLOCK, PassCoordinator
+from quorate.protocol.pass_blocks import BLOCK
+from quorate.protocol.passes import PassCoordinator
 from quorate.protocol.scheme import SchemeOptions, Setup
 from quorate.protocol.schemes import CMC, Adaptive, Grouped
 from quorate.protocol.schemes.cmc import SendDraws

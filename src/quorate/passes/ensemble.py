@@ -10,86 +10,25 @@ they came or from whom.
 """
 
 from math import pi
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv, ndtri
 
 from quorate._types import Array, IntArray
-from quorate.numerics.streams import Purpose, Streams
+from quorate.numerics.streams import Streams
 from quorate.passes.kept import InStep, Kept
+from quorate.passes.numbers import DEGREES, StepNumbers
 from quorate.samplers.base import Base, snapped
 
-DEGREES = 7.0  # of freedom of the base
-_ANGLES = 13  # uniforms for angles in the row of a step; more are generated when needed
 _NARROW = 1e-12  # width of a bracket that holds only the current point
 _AHEAD = 5  # draws that a chain may be ahead of the slowest
-_PAGE = 16  # steps whose numbers are made together
-_MORE = 32  # uniforms on a page of further angles
-_MORE_PAGES = 1024  # of such pages for each step
+_MANY, _FAR_AHEAD = 64, 64  # of more chains than these, so that a device has enough points
 
 
 def log_base(z: Array) -> Array:
     """Log density of the base at z (n, d), in units of the fit and up to a constant: (n,)."""
     dim = z.shape[-1]
     return np.asarray(-(DEGREES + dim) / 2 * np.log1p(np.sum(z * z, axis=-1) / DEGREES))
-
-
-class _Numbers(NamedTuple):
-    """The random numbers of steps of chains: shapes (n, …), or (n_chains, n_steps, …)."""
-
-    normals: Array  # (…, d)
-    gammas: Array  # of shape (degrees + d) / 2
-    heights: Array  # logarithms of uniforms
-    angles: Array  # (…, _ANGLES), uniforms
-
-
-class _Source:
-    """Finds the random numbers of steps, made for all chains and some steps at a time."""
-
-    def __init__(self, streams: Streams, lane: int, n_chains: int, dim: int) -> None:
-        self._streams = streams
-        self._lane = lane
-        self._chains = [(chain, lane) for chain in range(n_chains)]
-        self._dim = dim
-        self._first, self._end = 0, _PAGE  # steps whose numbers are known
-        self._known = self._page(0)
-
-    def of(self, chains: IntArray, steps: IntArray) -> _Numbers:
-        """The numbers of step `steps[i]` of chain `chains[i]`."""
-        while self._end <= int(steps.max()):
-            made = self._page(self._end)
-            joined = zip(self._known, made, strict=True)
-            self._known = _Numbers(*(np.concatenate(pair, axis=1) for pair in joined))
-            self._end += _PAGE
-        rows = steps - self._first
-        return _Numbers(*(array[chains, rows] for array in self._known))
-
-    def forget_before(self, step: int) -> None:
-        """Drop the numbers of steps that all chains have made."""
-        n_old = (step - self._first) // _PAGE * _PAGE
-        if n_old > 0:
-            self._known = _Numbers(*(array[:, n_old:] for array in self._known))
-            self._first += n_old
-
-    def angle(self, chain: int, step: int, number: int) -> float:
-        """A uniform for an angle beyond those in the row of a step."""
-        page, place = divmod(number - _ANGLES, _MORE)
-        row = step * _MORE_PAGES + page
-        lane = [(chain, self._lane)]
-        found = self._streams.uniforms(Purpose.MORE_ENSEMBLE, lane, row, 1, _MORE)
-        return float(found[0, 0, place])
-
-    def _page(self, first: int) -> _Numbers:
-        dim, width = self._dim, self._dim + 2 + _ANGLES
-        uniforms = self._streams.uniforms(Purpose.ENSEMBLE, self._chains, first, _PAGE, width)
-        return _Numbers(
-            np.asarray(ndtri(uniforms[..., :dim])),
-            np.asarray(gammaincinv((DEGREES + dim) / 2, uniforms[..., dim])),
-            np.log(uniforms[..., dim + 1]),
-            uniforms[..., dim + 2 :],
-        )
 
 
 class Ensemble(InStep):
@@ -137,16 +76,15 @@ class Ensemble(InStep):
         self._values = values.copy()
         self._n_settling = n_settling
         self._n_steps = n_settling + thin * n_draws
-        self._source = _Source(streams, lane, n_chains, dim)
+        self._numbers = StepNumbers(streams, lane, n_chains, dim)
         self._step = np.zeros(n_chains, dtype=np.int64)
         self._fewest_steps = 0
         self._other = np.empty((n_chains, dim))
         self._height, self._angle = np.empty(n_chains), np.empty(n_chains)
         self._low, self._high = np.empty(n_chains), np.empty(n_chains)
-        self._angles = np.empty((n_chains, _ANGLES))
         self._n_tries = np.zeros(n_chains, dtype=np.int64)
         self._proposal = np.empty((n_chains, dim))
-        self._kept = Kept(base, n_chains)
+        self._kept = Kept(base, n_chains, n_draws)
         self.n_evaluations = 0
         self._begin(np.arange(n_chains))
 
@@ -195,21 +133,21 @@ class Ensemble(InStep):
 
     def _asking(self) -> IntArray:
         """Chains that go on. Those far ahead wait: a run that ends early cannot use their draws."""
-        end = min(self._n_steps, self._fewest_steps + _AHEAD * self._thin)
+        ahead = _AHEAD if self.n_chains <= _MANY else _FAR_AHEAD
+        end = min(self._n_steps, self._fewest_steps + ahead * self._thin)
         return np.flatnonzero(self._step < end)
 
     def _begin(self, chains: IntArray) -> None:
         """Begin a step: a scale, an ellipse, a height and a first angle."""
         if not len(chains):
             return
-        numbers, z = self._source.of(chains, self._step[chains]), self._z[chains]
+        numbers, z = self._numbers.of(chains, self._step[chains]), self._z[chains]
         squares = np.sum(z * z, axis=1)
         scales = np.sqrt((DEGREES + squares) / (2 * numbers.gammas))
         self._other[chains] = snapped(scales[:, None] * numbers.normals)
         self._height[chains] = self._values[chains] - log_base(z) + numbers.heights
-        self._angles[chains] = numbers.angles
         self._n_tries[chains] = 0
-        angles = 2 * pi * numbers.angles[:, 0]
+        angles = 2 * pi * numbers.angles
         self._angle[chains], self._high[chains] = angles, angles
         self._low[chains] = angles - 2 * pi
         self._propose(chains)
@@ -227,18 +165,11 @@ class Ensemble(InStep):
         self._high[chains[~is_low]] = angles[~is_low]
         self._n_tries[chains] += 1
         low, width = self._low[chains], self._high[chains] - self._low[chains]
-        self._angle[chains] = low + width * self._shares(chains)
+        shares = self._numbers.angles(chains, self._step[chains], self._n_tries[chains])
+        self._angle[chains] = low + width * shares
         is_narrow = width < _NARROW
         self._propose(chains[~is_narrow])
         return chains[is_narrow]
-
-    def _shares(self, chains: IntArray) -> Array:
-        tries = self._n_tries[chains]
-        shares = self._angles[chains, np.minimum(tries, _ANGLES - 1)]
-        for i in np.flatnonzero(tries >= _ANGLES).tolist():
-            chain = int(chains[i])
-            shares[i] = self._source.angle(chain, int(self._step[chain]), int(tries[i]))
-        return shares
 
     def _finish(self, chains: IntArray) -> None:
         """Keep the draws of chains that have ended a step, and begin their next steps."""
@@ -249,5 +180,5 @@ class Ensemble(InStep):
         self._kept.put(ready, places, self._z[ready], self._values[ready])
         self._step[chains] += 1
         self._fewest_steps = int(self._step.min())
-        self._source.forget_before(self._fewest_steps)
+        self._numbers.forget_before(self._fewest_steps)
         self._begin(chains[self._step[chains] < self._n_steps])

@@ -50,7 +50,7 @@ class HmcEnsemble(InStep):
         self._values, self._slopes = np.full(n_chains, -np.inf), np.zeros((n_chains, dim))
         self._n_settling, self._n_trajectories = n_settling, n_settling + n_draws
         self._step = dim**-0.25
-        self._kept = Kept(base, n_chains)
+        self._kept = Kept(base, n_chains, n_draws)
         self.n_evaluations = 0
         self._n_done = -1  # trajectories; the first pass is for the slopes where chains start
         self._at = self._z  # where the chains ask

@@ -20,15 +20,16 @@ from quorate.errors import BadInputError, ImproperError
 from quorate.numerics.importance import Weighted, student_points
 from quorate.numerics.streams import Purpose, Streams
 from quorate.passes.centring import Centring, n_points, recentred, spread
-from quorate.passes.ensemble import DEGREES, Ensemble, log_base
+from quorate.passes.ensemble import Ensemble, log_base
 from quorate.passes.hmc import HmcEnsemble
+from quorate.passes.numbers import DEGREES
 from quorate.samplers.base import Base
 from quorate.samplers.laplace import LaplaceFit
 
 Phase = Literal["fit", "weigh", "draw", "check"]
 CHECK = -1  # number of the question of a check
 _LANES = 2  # ensembles
-_MOST_CHAINS = 128
+_AT_ONCE = 64  # points that fill a core: the chains of an ensemble, at most
 _SHORTEST = 8  # draws of a chain, if there are enough for that
 _CLEARLY = 20.0  # log units by which the start of a model must be better than fits of shards
 _WEIGHED = 512  # points whose weights start the chains and give the evidence
@@ -97,6 +98,7 @@ class Inquiry:
         self._has_gradient = has_gradient
         self._z = np.empty((0, dim))  # of the points of the open question, in units of the fit
         self._n_asked = [0] * _LANES
+        self._at_once = _AT_ONCE
         self._is_doubtful = False
 
     # ------------------------------------------------------------ questions and answers
@@ -107,6 +109,7 @@ class Inquiry:
         Where no shard has a fit of its own, the first points lie around the start of the model.
         """
         found = [surveys[shard] for shard in sorted(surveys)]
+        self._at_once = min((points_at_once(of) for of in found), default=self._at_once)
         fits = [(of["mode"], of["lower"]) for of in found if "lower" in of]
         self._is_doubtful = bool(fits)
         base = product_of(fits, len(found)) if fits else Base.standard(self._start)
@@ -172,7 +175,8 @@ class Inquiry:
             return
         if self.fit.is_improper:
             raise ImproperError("the log posterior hardly falls", self._along(self.fit.flat), None)
-        uniforms = self._streams.uniforms(Purpose.WEIGHED, [(0, 0)], 0, _WEIGHED, self.dim + 1)[0]
+        n = max(_WEIGHED, self._at_once)
+        uniforms = self._streams.uniforms(Purpose.WEIGHED, [(0, 0)], 0, n, self.dim + 1)[0]
         self._z = student_points(uniforms[:, :-1], uniforms[:, -1], DEGREES)
         self._ask(0, "weigh", self.fit.base.points(self._z))
 
@@ -232,7 +236,7 @@ class Inquiry:
     def _ensemble_sizes(self) -> list[int]:
         """Chains of each ensemble; their number divides that of the draws if it can."""
         n_draws = self._first_n_draws
-        most = max(_LANES, min(_MOST_CHAINS, n_draws // _SHORTEST))
+        most = max(_LANES, min(_LANES * self._at_once, n_draws // _SHORTEST))
         fitting = [n for n in range(most, most // 2, -1) if n_draws % n == 0]
         n_chains = fitting[0] if fitting else most
         return [n_chains - n_chains // _LANES, n_chains // _LANES]
@@ -271,6 +275,11 @@ class Inquiry:
     def draws(self) -> Array:
         """Draws in order: the first of all chains, then the second of all, …; (n_complete, d)."""
         return np.swapaxes(self.chains(), 0, 1).reshape(-1, self.dim)[: self.n_complete]
+
+
+def points_at_once(found: Mapping[str, Array]) -> int:
+    """How many points fill the device that surveyed a shard; it says so if it is no core."""
+    return int(found.get("at_once", _AT_ONCE))
 
 
 def _shown(point: Array) -> str:

@@ -11,10 +11,11 @@ from quorate.samplers.base import Base
 class Kept:
     """Draws of chains and the log posterior there, by chain and place."""
 
-    def __init__(self, base: Base, n_chains: int) -> None:
+    def __init__(self, base: Base, n_chains: int, n_draws: int) -> None:
         self._base = base
-        self._z = np.empty((n_chains, 0, base.dim))
-        self._values = np.empty((n_chains, 0))
+        # Memory is taken when it is written to; room that is never used costs nothing
+        self._z = np.empty((n_chains, n_draws, base.dim))
+        self._values = np.empty((n_chains, n_draws))
 
     def put(self, chains: IntArray, places: IntArray, z: Array, values: Array) -> None:
         """Keep a draw of each of `chains` at its place, in units of the base."""

@@ -73,7 +73,7 @@ class ShardSchedule:
     def receive(self, answer: ShardFound) -> int:
         task = answer.task
         (shard,) = task.shards
-        self._requests.answered(task.worker, _key(shard, task.piece), self.now)
+        self._requests.answered(task.worker, [_key(shard, task.piece)], self.now)
         if task.piece in self._left[shard]:
             del self._left[shard][task.piece]
             self._answers.take(shard, task.piece, answer.found)

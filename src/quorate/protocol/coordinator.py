@@ -162,7 +162,7 @@ class WakingCoordinator(Coordinator[T]):
         commands = super().handle(event)
         if commands and isinstance(commands[-1], Stop):
             return commands
-        return [*commands, *self.wake(now)]
+        return [*commands, *self._tasks_for_idle()]
 
     def next_wake(self, now: float) -> float:
         """When to wake idle workers, if there are any: something will be late by then."""
@@ -171,5 +171,8 @@ class WakingCoordinator(Coordinator[T]):
     def wake(self, now: float) -> list[Command]:
         """Tasks for workers that were idle."""
         self.scheme.now = now
+        return list(self._tasks_for_idle())
+
+    def _tasks_for_idle(self) -> list[Work]:
         waiting, self._idle = self._idle, set()
         return list(chain.from_iterable(self._tasks(worker, 1) for worker in sorted(waiting)))

@@ -7,7 +7,6 @@ answered when the sum is known at all its points; the inquirer then asks the nex
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
@@ -19,14 +18,14 @@ from quorate.numerics.named_arrays import part as part_of
 from quorate.passes.inquiry import Pass
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.coordinator import WakingCoordinator
-from quorate.protocol.messages import Arrays, Evaluate, Survey, Surveyed, Values
+from quorate.protocol.messages import Arrays, Command, Evaluate, Survey, Surveyed, Values
+from quorate.protocol.pass_blocks import BLOCK, PassBlock, block_size, blocks_of
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
 from quorate.protocol.sums import NO_DENSITY, Part, Sums, gradients_on_grid, values_on_grid
 
-BLOCK = 64  # points that a worker is asked for at a time
+_TASK_SECONDS = 0.05  # that a task may take for which a worker gets several blocks
 SURVEYS = -1  # in place of a lane
-_SAME = 1e-6  # relative difference of two answers that rounding may explain
 
 
 class Inquirer(Protocol):
@@ -53,18 +52,6 @@ class Answered(NamedTuple):
     lane: int  # SURVEYS for a survey
     number: int  # of the question, or the shard
     arrays: Arrays
-
-
-@dataclass(eq=False)
-class _Block:
-    """Some points of a question, and the parts of the sum that are known there."""
-
-    first: int
-    points: Array
-    values: dict[int, CodedArray] = field(default_factory=dict)
-    gradients: dict[int, CodedArray] = field(default_factory=dict)
-    senders: dict[int, int] = field(default_factory=dict)
-    is_complete: bool = False
 
 
 class PassSchedule:
@@ -103,7 +90,8 @@ class PassSchedule:
         self.sums = sums
         self._requests = Requests()
         self._surveys: dict[int, Arrays] = {}
-        self._blocks: dict[int, list[_Block]] = {}  # of the open question of each lane
+        self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
+        self._put_off: list[int] = []  # lanes whose question is answered, but not taken in
         self._has_begun = False
         if not needs_surveys:
             self._begin()
@@ -126,17 +114,27 @@ class PassSchedule:
             return Survey(worker, (question,))
         asked = self.inquirer.open[lane]
         part = next(part for part in self.sums.parts_of(worker) if part.number == wanted)
-        points = asked.points[first : first + BLOCK]
+        end = self._end_of_task(worker, key)
         return Evaluate(
             worker,
             part.shards,
             lane,
             question,
             first,
-            points,
+            asked.points[first:end],
             asked.scales,
             part.coefficients,
         )
+
+    def _end_of_task(self, worker: int, key: Key) -> int:
+        """Where the points of a task end: with its block, or later if the worker is quick."""
+        lane, question, first, part = key
+        size = block_size(len(self.inquirer.open[lane].points))
+        n_more = 0 if size == BLOCK else self._requests.n_within(worker, _TASK_SECONDS) - 1
+        after = self._blocks[lane][first // size + 1 :][:n_more]
+        wanted = takewhile(lambda block: not block.is_complete and part not in block.values, after)
+        more = [(lane, question, block.first, part) for block in wanted]
+        return first + size * (1 + self._requests.add(worker, more, self.now))
 
     def receive(self, answer: Values | Surveyed) -> int:
         if isinstance(answer, Surveyed):
@@ -164,18 +162,19 @@ class PassSchedule:
         """Why an answer cannot be one; an empty string if it can."""
         if isinstance(answer, Surveyed):
             return _not_finite(*answer.found.values())
-        block = self._block(answer.task)
-        if block is None:
+        blocks = self._blocks_of(answer)
+        if not blocks:
             return ""  # too late to matter
+        n = sum(len(block.points) for block in blocks)
         if self.inquirer.open[answer.task.lane].scales is None:
-            return _misshapen(answer.values, len(block.points)) or _not_finite(answer.values)
+            return _misshapen(answer.values, n) or _not_finite(answer.values)
         if answer.gradients is None:
             return "gradients are missing"
-        n = block.points.size
+        n_entries = n * blocks[0].points.shape[1]
         is_paired = np.iscomplexobj(answer.gradients)
         return (
-            _misshapen(answer.values, len(block.points))
-            or _misshapen(answer.gradients, -(-n // 2) if is_paired else n)
+            _misshapen(answer.values, n)
+            or _misshapen(answer.gradients, -(-n_entries // 2) if is_paired else n_entries)
             or _not_finite(answer.values, answer.gradients)
         )
 
@@ -206,7 +205,7 @@ class PassSchedule:
 
     def _take_survey(self, answer: Surveyed) -> None:
         (shard,) = answer.task.shards
-        self._requests.answered(answer.task.worker, (SURVEYS, shard, 0, 0), self.now)
+        self._requests.answered(answer.task.worker, [(SURVEYS, shard, 0, 0)], self.now)
         if shard not in self._surveys:
             self._surveyed(shard, part_of(answer.found, shard))
 
@@ -241,42 +240,34 @@ class PassSchedule:
     def _take_values(self, answer: Values) -> None:
         task = answer.task
         number = self._part(task).number
-        self._requests.answered(
-            task.worker, (task.lane, task.question, task.first_point, number), self.now
-        )
         n_points = answer.size * len(task.shards)
         self.n_points += n_points
-        block = self._block(task)
-        if block is not None and number in block.values:
-            self._compare(block, number, answer)
-            return
-        if block is None or block.is_complete:
-            return
-        self.n_points_used += n_points
-        block.values[number] = answer.values
-        block.senders[number] = task.worker
-        if answer.gradients is not None:
-            block.gradients[number] = answer.gradients
-        block.is_complete = self.sums.is_complete(block.values)
-        if block.is_complete and all(block.is_complete for block in self._blocks[task.lane]):
-            self._settle(task.lane, *self._total(task.lane))
+        blocks = self._blocks_of(answer)
+        firsts = [block.first for block in blocks] or [task.first_point]  # which may be too late
+        keys = [(task.lane, task.question, first, number) for first in firsts]
+        self._requests.answered(task.worker, keys, self.now)
+        for block in blocks:
+            n_new, other = block.take(number, answer, self.sums)
+            self.n_points_used += n_new * len(task.shards)
+            if other is not None:
+                self.disputes.add((other, task.worker))
+        is_news = bool(blocks) and task.lane not in self._put_off
+        if is_news and all(block.is_complete for block in self._blocks[task.lane]):
+            self._complete(task.lane)
 
     def _part(self, task: Evaluate) -> Part:
         parts = self.sums.parts_of(task.worker)
         return next(part for part in parts if part.shards == task.shards)
 
-    def _block(self, task: Evaluate) -> _Block | None:
-        """The block that a task is about, if its question is still open."""
+    def _blocks_of(self, answer: Values) -> list[PassBlock]:
+        """The blocks that an answer is about, if its question is still open."""
+        task = answer.task
         asked = self.inquirer.open.get(task.lane)
         if asked is None or asked.number != task.question:
-            return None
-        return self._blocks[task.lane][task.first_point // BLOCK]
-
-    def _compare(self, block: _Block, number: int, answer: Values) -> None:
-        """Two answers for the same part must agree, but for rounding."""
-        known, size = block.values[number], np.abs(block.values[number])
-        if np.any(np.abs(known - answer.values) > _SAME * (1 + size)):
-            self.disputes.add((block.senders[number], answer.task.worker))
+            return []
+        size = block_size(len(asked.points))
+        first = task.first_point // size
+        return self._blocks[task.lane][first : first + max(-(-answer.size // size), 1)]
 
     def _total(self, lane: int) -> tuple[Array, Array | None]:
         """Sums at the first points of a question, up to one that is not known, and gradients."""
@@ -294,6 +285,25 @@ class PassSchedule:
         known = np.concatenate(values or none)
         return known, np.concatenate(gradients) if gradients else None
 
+    def _complete(self, lane: int) -> None:
+        """Take in an answer that is complete; later, if that takes long and others are at work."""
+        if len(self.inquirer.open) > 1 and len(self._blocks[lane][0].points) > BLOCK:
+            self._put_off.append(lane)
+        else:
+            self._settle(lane, *self._total(lane))
+
+    @property
+    def has_put_off(self) -> bool:
+        """Whether an answer that is complete waits to be taken in."""
+        return bool(self._put_off)
+
+    def catch_up(self) -> int:
+        """Take in what was put off, so that workers could get their tasks first."""
+        put_off, self._put_off = self._put_off, []
+        for lane in put_off:
+            self._settle(lane, *self._total(lane))
+        return self.inquirer.n_complete
+
     def _settle(self, lane: int, values: Array, gradients: Array | None) -> None:
         """Tell the inquirer the answer, and open its next questions."""
         asked = self.inquirer.open[lane]
@@ -307,8 +317,7 @@ class PassSchedule:
     def _open_questions(self) -> None:
         for lane, asked in self.inquirer.open.items():
             if lane not in self._blocks:
-                points, firsts = asked.points, range(0, len(asked.points), BLOCK)
-                self._blocks[lane] = [_Block(i, points[i : i + BLOCK]) for i in firsts]
+                self._blocks[lane] = blocks_of(asked.points)
 
 
 def _misshapen(array: CodedArray, size: int) -> str:
@@ -321,4 +330,14 @@ def _not_finite(*arrays: NDArray[Any]) -> str:
     return "" if all(np.all(np.isfinite(array)) for array in arrays) else "values are not finite"
 
 
-PassCoordinator = WakingCoordinator[PassSchedule]
+class PassCoordinator(WakingCoordinator[PassSchedule]):
+    """Drives passes. What takes long is done when workers have got their tasks."""
+
+    def next_wake(self, now: float) -> float:
+        return now if self.scheme.has_put_off else super().next_wake(now)
+
+    def wake(self, now: float) -> list[Command]:
+        """What was put off, and tasks for workers that were idle."""
+        n_global = self.scheme.catch_up()
+        commands = self._released(n_global) if n_global > self.n_global else []
+        return commands if self.is_done else [*commands, *super().wake(now)]

@@ -1,7 +1,7 @@
 """Who was asked for which part of a pass, and when: what is late is asked of another worker."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from statistics import median
 
@@ -17,6 +17,7 @@ class Requests:
     def __init__(self) -> None:
         self._asked: dict[Key, dict[int, float]] = {}
         self._times: deque[float] = deque(maxlen=_RECENT)
+        self._paces: dict[int, float] = {}  # seconds for each key, of a worker's last answer
 
     def choose(self, worker: int, keys: Iterable[Key], now: float) -> Key | None:
         """The first that nobody works on; else of those that are late, one with few at work."""
@@ -35,11 +36,26 @@ class Requests:
         self._asked[chosen][worker] = now
         return chosen
 
-    def answered(self, worker: int, key: Key, now: float) -> None:
-        """Note that `worker` has answered."""
-        since = self._asked.get(key, {}).pop(worker, None)
+    def add(self, worker: int, keys: Iterable[Key], now: float) -> int:
+        """Ask `worker` for these too, up to one that another works on; returns how many."""
+        n = 0
+        for n, key in enumerate(keys, 1):
+            if worker not in self._asked.setdefault(key, {worker: now}):
+                return n - 1
+        return n
+
+    def n_within(self, worker: int, seconds: float) -> int:
+        """How many keys a worker answers in so many seconds, by its last answer; at least 1."""
+        pace = self._paces.get(worker, inf)
+        return max(int(seconds / max(pace, 1e-9)), 1)
+
+    def answered(self, worker: int, keys: Sequence[Key], now: float) -> None:
+        """Note that `worker` has answered for keys that it was asked for together."""
+        found = [self._asked.get(key, {}).pop(worker, None) for key in keys]
+        since = next((moment for moment in found if moment is not None), None)
         if since is not None:
             self._times.append(now - since)
+            self._paces[worker] = (now - since) / len(keys)
 
     def take_back(self, worker: int) -> None:
         """Forget what `worker` was asked for."""
