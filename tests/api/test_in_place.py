@@ -4,11 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from scipy.stats import norm
 
 import quorate
 from helpers.assertions import FALSE_FAIL_RATE
 from quorate import Cut, Processes
+from quorate.cli import main
 from quorate.data.placed import PlacedShards
 from quorate.errors import BadInputError, WorkerFailedError
 from quorate.models import linear
@@ -146,3 +148,95 @@ def test_rows_are_told_in_the_order_of_the_data_after_a_run(rows, tmp_path, seed
     eta = np.stack(betas, axis=-1) @ stacked(rows)["X"].T
     expected = norm.logpdf(rows["y"], eta, sigma[..., None])
     np.testing.assert_allclose(tree["log_likelihood"]["y"].values, expected, rtol=1e-9)
+
+
+# ---------------------------------------------------------------- sites
+
+
+def sites_of(rows, folder):
+    """Each site has rows that no other has: different populations, in files of its own."""
+    write(rows, folder, np.argsort(rows["a"]))
+    return {name: folder / f"{number}.parquet" for number, name in enumerate(("A", "B", "C"))}
+
+
+def test_sites_keep_their_rows_and_have_one_holder_each(rows, tmp_path, seed):
+    sites = sites_of(rows, tmp_path / "data")
+    result = sample(sites, workers=8, seed=seed)
+    assert (result.workers, result.redundancy) == (3, 1)
+    shuffled = sample(str(tmp_path / "data"), by="shuffle", seed=seed + 1)
+    assert within_noise(result.unconstrained, shuffled.unconstrained)
+    assert result.verdict.verdict == "good"
+    assert any("A, B, C lie only there" in remark for remark in result.verdict.remarks)
+
+
+def test_a_site_may_have_several_workers(rows, tmp_path, seed):
+    write(rows, tmp_path / "data", np.argsort(rows["a"]), n_files=2, row_group_size=100)
+    sites = {"A": tmp_path / "data" / "0.parquet", "B": tmp_path / "data" / "1.parquet"}
+    run = tmp_path / "run"
+    sample(sites, workers=4, run_dir=run, seed=seed, check=False)
+    shards = PlacedShards.open(run / "shards")
+    assert [place.site for place in shards.places] == ["A", "A", "B", "B"]
+    assert shards.n_rows == (300, 300, 300, 300)
+    assert quorate.resume(run, draws=500, progress=False, check=False).n_draws == 500
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"workers": 4}, "3 sites cannot share 4 workers"),
+        ({"redundancy": 2}, "rows of a site exist only there"),
+        ({"scheme": quorate.Coded(redundancy=2)}, "rows of a site exist only there"),
+    ],
+)
+def test_what_sites_cannot_have(options, said, rows, tmp_path):
+    with pytest.raises(BadInputError, match=said):
+        sample(sites_of(rows, tmp_path / "data"), **options)
+
+
+def test_sites_of_the_command_line_are_told(rows, tmp_path, seed):
+    sites = sites_of(rows, tmp_path / "data")
+    files = [f"{name}={path}" for name, path in sites.items()]
+    words = ["sample", *files, "--formula", "y ~ a + b", "--by", "in-place", "--draws", "100"]
+    done = CliRunner().invoke(
+        main, [*words, "--run-dir", str(tmp_path / "run"), "--seed", str(seed)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "Sites: The rows of A, B, C lie only there" in done.output
+
+
+# ---------------------------------------------------------------- addresses
+
+
+def test_files_at_a_url(rows, tmp_path, seed):
+    write(rows, tmp_path / "a lake", np.arange(N))
+    url = (tmp_path / "a lake").as_uri()
+    first = sample(f"{url}/*.parquet", seed=seed, check=False).unconstrained
+    for data in (url, [f"{url}/{i}.parquet" for i in range(3)], str(tmp_path / "a lake")):
+        np.testing.assert_array_equal(sample(data, seed=seed, check=False).unconstrained, first)
+
+
+@pytest.mark.parametrize(
+    ("data", "by", "said"),
+    [
+        ("s3://lake/*.parquet", "shuffle", "is a URL.*by='in-place'"),
+        ("nowhere://lake/x.parquet", "in-place", "no address that pyarrow knows"),
+        ("missing/*.parquet", "in-place", "No file found"),
+        ({"x": np.ones(3)}, "in-place", "give a path for each site"),
+        (np.ones(3), "in-place", "Parquet files, not in a ndarray"),
+    ],
+)
+def test_addresses_that_cannot_be_read(data, by, said):
+    with pytest.raises(BadInputError, match=said):
+        sample(data, by=by)
+
+
+def test_only_parquet_files_stay_in_place(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b,y\n1,2,3\n")
+    with pytest.raises(BadInputError, match=r"rows\.csv is no Parquet file"):
+        sample(tmp_path / "rows.csv")
+
+
+def test_too_few_row_groups_are_refused(rows, tmp_path):
+    files = write(rows, tmp_path / "lake", np.arange(N))
+    with pytest.raises(BadInputError, match="3 files have 3 row groups, too few for 5 shards"):
+        sample(files, workers=5)

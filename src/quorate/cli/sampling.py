@@ -21,6 +21,7 @@ from quorate.cli.console import err, out
 from quorate.cli.exporting import check_output, output_option, write_output
 from quorate.cli.flags import WithFlags, as_typed
 from quorate.cli.formulas import formula_options, regression_of_files
+from quorate.cli.in_place import tell_of_sites
 from quorate.cli.options import options_of, options_of_registry, taken, taken_of_registry
 from quorate.cli.watching import tell_address
 from quorate.data.complete import NA
@@ -118,7 +119,7 @@ def sample_command(
 ) -> None:
     """Draw from the posterior of a model on this machine, or on a Ray cluster."""
     check_output(output)
-    settings = _settings(options, thin)
+    settings, is_in_place = _settings(options, thin), Cut(options["by"]).is_in_place
     require_installed({**getattr(settings["engine"], "needs", {}), **(NEEDED if watch else {})})
     if formula is None:
         require(len(what) >= 2, "Give MODEL.py:NAME and then data, or a --formula and data.")
@@ -128,7 +129,6 @@ def sample_command(
     else:
         files, cut = list(what), Cut()
         where = {name: given for name, given in settings.items() if name in ("workers", "engine")}
-        is_in_place = Cut(options["by"]).is_in_place
         model = regression_of_files(
             formula,
             files,
@@ -138,6 +138,8 @@ def sample_command(
             allow_python=allow_python,
             na=na,
         )
+    if is_in_place:
+        tell_of_sites(files)
     command = as_typed(click.get_current_context(), what, _OF_THE_POSTERIOR)
     made_by = {**(cut.made_by or {}), COMMAND: command}
     settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by", "scratch"]))

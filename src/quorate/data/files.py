@@ -21,6 +21,10 @@ _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
 
 def find_files(path: str | Path) -> list[Path]:
     """The files of a path, a folder or a glob pattern, sorted by name."""
+    require(
+        "://" not in str(path),
+        f"{path} is a URL. Rows at URLs are read by the workers themselves: use by='in-place'.",
+    )
     if Path(path).is_dir():
         found = [file for file in sorted(Path(path).iterdir()) if _is(file, _PARQUET + _CSV)]
     elif Path(path).exists():

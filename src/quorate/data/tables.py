@@ -123,7 +123,9 @@ def _kind(data: object) -> str:
 def _from_arrays(data: Mapping[Any, Any]) -> InMemory:
     arrays = {str(name): _dense(str(name), value) for name, value in data.items()}
     for name, array in arrays.items():
-        require(array.ndim > 0, f"data[{name!r}] is {array}. Give an array with a value per row.")
+        hint = " For files at sites, use by='in-place'." if array.dtype.kind == "U" else ""
+        message = f"data[{name!r}] is {array}. Give an array with a value per row.{hint}"
+        require(array.ndim > 0, message)
     lengths = {name: len(array) for name, array in arrays.items()}
     require(len(set(lengths.values())) <= 1, f"Arrays of data must have one length, not {lengths}.")
     columns = list(arrays.values())

@@ -1,6 +1,6 @@
 """Rows in place, before a run: shards are planned, and workers tell what is in them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +16,12 @@ from quorate.errors import require
 from quorate.models.protocol import Model
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.before import FACTS, RowsQuestion, RowsTold
+from quorate.protocol.schemes import SCHEMES
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.run.asking import ask_workers
 from quorate.run.settings import Settings
 from quorate.samplers import make_sampler
+from quorate.trust.verdict import Verdict
 
 _FACTS = frozenset({"arrays", "n_rows", "fingerprint"})
 
@@ -81,18 +83,32 @@ def settled_for(data: object, settings: Settings) -> Settings:
         return settings
     if settings.workers % len(sites) and settings.workers == Settings.workers:
         settings = replace(settings, workers=len(sites))
+    scheme = settings.scheme_options
+    redundancy = getattr(scheme, "redundancy", 1)
     require(
-        settings.redundancy in (None, 1),
-        f"redundancy is {settings.redundancy}, but rows of a site exist only there: a second "
-        "worker could not read them. Leave out redundancy.",
+        redundancy in (None, 1),
+        f"redundancy is {redundancy}, but rows of a site exist only there: a second worker could "
+        "not read them. Leave out redundancy.",
     )
-    alone = replace(settings, redundancy=1)
-    require(
-        alone.shards_per_worker == 1,
-        f"The scheme {alone.scheme_options!r} gives shards to several workers, but rows of a site "
-        "exist only there. Name the scheme without a redundancy.",
+    if redundancy is None:
+        scheme = SCHEMES.from_json({**SCHEMES.as_json(scheme), "redundancy": 1})
+    return replace(settings, scheme=scheme, redundancy=None)
+
+
+def about_sites(sites: Sequence[str]) -> str:
+    """What it means that rows lie at single sites only, in a sentence."""
+    named = ", ".join(sites)
+    return (
+        f"The rows of {named} lie only there: no other worker can answer for a site (redundancy "
+        "1), so the run waits for every site, and ends if one is lost"
     )
-    return alone
+
+
+def with_remarks(verdict: Verdict, shards: PlacedShards | None) -> Verdict:
+    """The verdict, with a remark on sites that nobody can stand in for."""
+    if shards is None or not shards.sites:
+        return verdict
+    return replace(verdict, remarks=[*verdict.remarks, about_sites(shards.sites)])
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from quorate.protocol.timeline import Timeline
 from quorate.results.result import Result
 from quorate.run.check import evaluate, shard_chains
 from quorate.run.fitting import Fitting
-from quorate.run.in_place import forgotten
+from quorate.run.in_place import forgotten, with_remarks
 from quorate.run.local import LocalRun
 from quorate.run.prior_of_lost_shards import restore_prior
 from quorate.run.progress import Listener, Phase, Progress, Stages, silence
@@ -191,7 +191,8 @@ class Run:
             return
         if seconds is None:
             seconds = max(_CHECK_SECONDS, _CHECK_SHARE * self.seconds)
-        self.verdict = self._judged(engine, result, engine.now() + seconds)
+        verdict = self._judged(engine, result, engine.now() + seconds)
+        self.verdict = with_remarks(verdict, self._job.placed)
         self._journal.append([Checked(engine.now(), self.verdict.verdict)])
 
     def _merged(self) -> Result:
