@@ -7,6 +7,7 @@ that drains. They move to a node that was added, or that is back, if they are be
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from quorate.engines.placement import (
@@ -45,10 +46,16 @@ class Homes:
         Connected. It must outlive this object.
     held
         The shards of every worker.
+    sites
+        The site of each worker whose rows lie at one site only. It lives there or nowhere.
     """
 
-    def __init__(self, cluster: Cluster, held: Held) -> None:
+    def __init__(
+        self, cluster: Cluster, held: Held, sites: Mapping[int, str] = MappingProxyType({})
+    ) -> None:
         self.placed: dict[int, str] = {}
+        self.sites = sites
+        self._cluster = cluster
         self._ray = cluster.ray
         self._held = held
         self._watch = NodeWatch(cluster)
@@ -61,8 +68,15 @@ class Homes:
         self._watch.close()
         self._asked.clear()
 
-    def choose(self, worker: int) -> str:
-        """The node for a worker that is started: it keeps holders of a shard apart."""
+    def choose(self, worker: int) -> str | None:
+        """The node for a worker that is started: it keeps holders of a shard apart.
+
+        None if its rows lie at a site that is not in the cluster.
+        """
+        if worker in self.sites:
+            node = self._cluster.node_of(self.sites[worker])
+            self.placed.update({} if node is None else {worker: node})
+            return node
         nodes = usable(self._watch.usable(), self._silent_nodes())
         if not self.placed:
             self.placed = placement(self._held, nodes)
@@ -115,10 +129,12 @@ class Homes:
 
     def _finds_another(self, worker: int) -> bool:
         before = self.placed[worker]
-        return self.choose(worker) != before
+        return self.choose(worker) not in (before, None)
 
     def _improvements(self) -> dict[int, str]:
         """Better nodes of workers; found anew when nodes or places have changed."""
+        if self.sites:
+            return {}
         nodes = usable(self._watch.steady(), self._silent_nodes())
         known = nodes, dict(self.placed)
         if self._known is None:

@@ -200,6 +200,7 @@ class Service:
         self._say = say
         self._open_shards = open_shards
         self._worker: Worker | None = None
+        self._in_place: RowsInPlace | None = None
         self._at_work: int | None = None
         self._to_do: dict[int, deque[Iterator[Answer]]] = {}
 
@@ -229,6 +230,11 @@ class Service:
             self._at_work = at_work
             self._one_answer(tasks)
 
+    def forget(self) -> None:
+        """Remove what was copied of rows in place on this node."""
+        if self._in_place is not None:
+            self._in_place.forget()
+
     def tell_failure(self, error: Exception) -> None:
         """Report an error that user code has raised, or that refuses the model.
 
@@ -252,9 +258,10 @@ class Service:
         return worker
 
     def _source(self, job: Job) -> ShardSource:
-        if job.placed is not None:
-            return RowsInPlace(job.placed, self.pulse)
-        return self._open_shards(job.shard_folder)
+        if job.placed is None:
+            return self._open_shards(job.shard_folder)
+        self._in_place = RowsInPlace(job.placed, self.pulse)
+        return self._in_place
 
     def _one_answer(self, tasks: deque[Iterator[Answer]]) -> None:
         while tasks:

@@ -6,7 +6,7 @@ It knows no engine.
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -73,6 +73,14 @@ class Job:
     n_shards: int
     seed: int
     placed: PlacedShards | None = None  # where rows lie that workers read in place
+
+    def sites(self, held: Sequence[Sequence[int]]) -> dict[int, str]:
+        """The site of each worker whose rows lie at one site only; `held` are its shards."""
+        if self.placed is None:
+            return {}
+        places = self.placed.places
+        found = {worker: places[shards[0]].site for worker, shards in enumerate(held) if shards}
+        return {worker: site for worker, site in found.items() if site}
 
 
 class ShardSource(Protocol):
