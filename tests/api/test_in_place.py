@@ -1,5 +1,8 @@
 """Rows in place: workers read Parquet files where they lie, and the coordinator reads none."""
 
+import os
+import signal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -240,3 +243,31 @@ def test_too_few_row_groups_are_refused(rows, tmp_path):
     files = write(rows, tmp_path / "lake", np.arange(N))
     with pytest.raises(BadInputError, match="3 files have 3 row groups, too few for 5 shards"):
         sample(files, workers=5)
+
+
+# ---------------------------------------------------------------- workers that stop
+
+
+class StopsOnce:
+    """Stacks columns, but the first process that is asked to stops for good."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __call__(self, rows):
+        try:
+            self.mark.touch(exist_ok=False)
+        except FileExistsError:
+            return stacked(rows)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return stacked(rows)
+
+
+def test_a_worker_that_stops_while_it_reads_is_done_without(rows, tmp_path, seed):
+    files = write(rows, tmp_path / "lake", np.arange(N))
+    expected = sample(files, seed=seed, check=False).unconstrained
+    cut = Cut("in-place", columns=["a", "b", "y"], transform=StopsOnce(tmp_path / "mark"))
+    options = {"workers": WORKERS, "draws": 400, "seed": seed, "check": False, "progress": False}
+    found = quorate.sample(linear(3), files, by=cut, **options)
+    assert (tmp_path / "mark").exists()
+    np.testing.assert_array_equal(found.unconstrained, expected)
