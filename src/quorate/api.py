@@ -233,7 +233,7 @@ def _new_run(
     given: object, data: object, settings: Settings, n_points: int, listen: Listener
 ) -> Iterator[Run]:
     """A run with all its files, which hears signals while it lives."""
-    model, data = understood(given, data)
+    model, data = understood(given, data, in_place=settings.cut.is_in_place)
     settings = settled_for(data, settings.for_model(model))
     settings.make_scheme(model.dim)  # raises what is wrong with it before rows are read
     sampler = settings.chosen_sampler

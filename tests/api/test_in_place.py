@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 import quorate
 from helpers.assertions import FALSE_FAIL_RATE
+from helpers.object_store import object_store
 from quorate import Cut, Processes
 from quorate.cli import main
 from quorate.data.placed import PlacedShards
@@ -216,6 +217,42 @@ def test_files_at_a_url(rows, tmp_path, seed):
     first = sample(f"{url}/*.parquet", seed=seed, check=False).unconstrained
     for data in (url, [f"{url}/{i}.parquet" for i in range(3)], str(tmp_path / "a lake")):
         np.testing.assert_array_equal(sample(data, seed=seed, check=False).unconstrained, first)
+
+
+def test_files_of_an_object_store(rows, tmp_path, seed, monkeypatch):
+    """pyarrow's own client of S3, and a server that speaks as much of it."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anyone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "anything")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    write(rows, tmp_path / "lake" / "2026" / "in", np.arange(N))
+    write(rows, tmp_path / "lake" / "2026" / "in" / "deeper", np.arange(N))
+    expected = sample(str(tmp_path / "lake/2026/in/*.parquet"), seed=seed, check=False)
+    with object_store(tmp_path) as (options, asked):
+        url = f"s3://lake/2026/*/*.parquet?{options}"
+        found = sample(url, seed=seed, check=False)
+    np.testing.assert_array_equal(found.unconstrained, expected.unconstrained)
+    assert {each.split()[0] for each in asked} == {"0.parquet", "1.parquet", "2.parquet"}
+
+
+def test_an_ended_run_is_checked_in_place(rows, tmp_path, seed):
+    files, run = write(rows, tmp_path / "lake", np.argsort(rows["y"])), tmp_path / "run"
+    sample(files, seed=seed, run_dir=run, check=False)
+    assert quorate.check(run).verdict == "good"
+    page = tmp_path / "report.html"
+    done = CliRunner().invoke(main, ["report", str(run), "-o", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "in-place" in page.read_text()
+
+
+def test_a_program_that_would_be_traced_with_all_rows_is_refused(rows, tmp_path):
+    import numpyro
+
+    def program(a, y):
+        numpyro.sample("y", numpyro.distributions.Normal(a, 1), obs=y)
+
+    files = write(rows, tmp_path / "lake", np.arange(N))
+    with pytest.raises(BadInputError, match="few rows"):
+        quorate.sample(program, files, by="in-place")
 
 
 @pytest.mark.parametrize(
