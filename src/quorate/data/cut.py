@@ -50,7 +50,11 @@ class Cut:
     @property
     def is_in_place(self) -> bool:
         """Whether workers read rows where they lie."""
-        return self.by in (_IN_PLACE, _RANDOM)
+        return self._way in (_IN_PLACE, _RANDOM)
+
+    @property
+    def _way(self) -> str:
+        return (self.by or "").partition(":")[0]
 
     def require_mergeable(self, named: bool) -> None:
         """Refuse to merge draws of shards that nobody says are random samples of the rows.
@@ -61,7 +65,7 @@ class Cut:
             Whether the user asked for a merge by name.
         """
         require(
-            not self.is_in_place or (named and self.by == _RANDOM),
+            not self.is_in_place or (named and self._way == _RANDOM),
             "A merge needs shards that are random samples of the rows, and rows in place are taken "
             "as they lie. Use method='exact'. If the files are random samples, use method='merge' "
             f"with by={_RANDOM!r}.",
@@ -84,12 +88,8 @@ class Cut:
             return replace(self, by=self.chosen)
         if self.by is None:
             return replace(self, by=f"{_GROUP}:{groups}")
-        require(
-            not self.is_in_place,
-            f"The model has parameters for each group of `{groups}`, whose rows must lie in one "
-            "shard. Rows in place cannot be cut by group yet. Leave out `by`, so that the rows are "
-            "streamed and cut by group.",
-        )
+        if self.is_in_place:  # workers tell the groups of their shards
+            return replace(self, by=f"{self._way}:{groups}")
         proven = f"{_FILES}:{groups}"
         if self.by in (_FILES, proven):
             return replace(self, by=proven)

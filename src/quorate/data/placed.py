@@ -15,13 +15,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate._files import save
 from quorate._types import IntArray
 from quorate.data.addresses import addresses_of, is_url
 from quorate.data.complete import NA
 from quorate.data.row_groups import RowGroup, dealt, row_groups_of
-from quorate.data.store import MANIFEST, ArraySpec, ShardSet, fingerprint_of_all
+from quorate.data.store import (
+    MANIFEST,
+    ArraySpec,
+    ShardSet,
+    fingerprint_of_all,
+    read_labels,
+)
 from quorate.errors import BadInputError, require
 
 PLACED = "in-place.json"
@@ -42,6 +49,8 @@ class Place(NamedTuple):
         The files of a site, as the user gave them.
     part, n_parts
         Which part of the site's rows is meant.
+    whole_files
+        Whether no file of the site is divided between its parts.
     """
 
     row_groups: tuple[RowGroup, ...] = ()
@@ -49,12 +58,14 @@ class Place(NamedTuple):
     files: tuple[str, ...] = ()
     part: int = 0
     n_parts: int = 1
+    whole_files: bool = False
 
     def found(self) -> tuple[RowGroup, ...]:
         """The row groups; at a site, from the footers of its files."""
         if not self.site:
             return self.row_groups
-        return dealt(row_groups_of(addresses_of(self.files)), self.n_parts)[self.part]
+        row_groups = row_groups_of(addresses_of(self.files))
+        return dealt(row_groups, self.n_parts, whole_files=self.whole_files)[self.part]
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ class PlacedShards:
     folder
         Where `in-place.json` is.
     by
-        How rows were cut: `in-place` or `in-place-random`.
+        How rows were cut: `in-place` or `in-place-random`, and the columns of groups after a colon.
     places
         Where the rows of each shard lie.
     columns
@@ -80,6 +91,10 @@ class PlacedShards:
         temporary files.
     arrays, n_rows, fingerprints
         As for `ShardSet`, from workers; empty before they were asked.
+    n_groups
+        Number of groups in each shard, by the name of their array.
+    label_digests
+        As for `ShardSet`.
     key
         Name of the copies of one sitting.
     """
@@ -94,6 +109,8 @@ class PlacedShards:
     arrays: tuple[ArraySpec, ...] = ()
     n_rows: tuple[int, ...] = ()
     fingerprints: tuple[str, ...] = ()
+    n_groups: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    label_digests: tuple[tuple[str, str], ...] = ()
     key: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
     @classmethod
@@ -117,6 +134,8 @@ class PlacedShards:
                 arrays,
                 tuple(map(int, kept["n_rows"])),
                 tuple(map(str, kept["fingerprints"])),
+                tuple((name, tuple(map(int, n))) for name, n in kept["n_groups"]),
+                tuple((str(name), str(digest)) for name, digest in kept["labels"]),
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise BadInputError(
@@ -149,6 +168,15 @@ class PlacedShards:
         return fingerprint_of_all(self.fingerprints)
 
     @property
+    def group_columns(self) -> str:
+        """The columns that define groups, `county` or `state/county`; empty for none."""
+        return self.by.partition(":")[2]
+
+    def labels(self, name: str) -> NDArray[Any]:
+        """What the codes in an array stand for; see `ShardSet.labels`."""
+        return read_labels(self.folder, name, dict(self.label_digests))
+
+    @property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites, each once; empty if all workers reach all rows."""
         return tuple(dict.fromkeys(place.site for place in self.places if place.site))
@@ -174,6 +202,8 @@ class PlacedShards:
             "arrays": [[spec.name, spec.dtype, list(spec.row_shape)] for spec in self.arrays],
             "n_rows": list(self.n_rows),
             "fingerprints": list(self.fingerprints),
+            "n_groups": [[name, list(counts)] for name, counts in self.n_groups],
+            "labels": [list(each) for each in self.label_digests],
         }
 
 
@@ -186,7 +216,9 @@ def open_shards(folder: Path) -> Shards:
     return PlacedShards.open(folder) if is_placed else ShardSet.open(folder)
 
 
-def places_of(data: object, n_shards: int, *, fewer_will_do: bool = False) -> tuple[Place, ...]:
+def places_of(
+    data: object, n_shards: int, *, fewer_will_do: bool = False, whole_files: bool = False
+) -> tuple[Place, ...]:
     """Where the rows of each shard lie. Only footers are read, and none of a site.
 
     Parameters
@@ -198,12 +230,15 @@ def places_of(data: object, n_shards: int, *, fewer_will_do: bool = False) -> tu
         K. It must be a multiple of the number of sites, if there are any.
     fewer_will_do
         Whether to make fewer shards if there are not enough row groups.
+    whole_files
+        Whether no file is divided between shards.
     """
     sites = sites_in(data)
     if not sites:
         groups = row_groups_of(addresses_of(data))
         n_shards = min(n_shards, len(groups)) if fewer_will_do else n_shards
-        return tuple(Place(row_groups) for row_groups in dealt(groups, n_shards))
+        shards = dealt(groups, n_shards, whole_files=whole_files)
+        return tuple(Place(row_groups) for row_groups in shards)
     n_parts, left = divmod(n_shards, len(sites))
     require(
         n_parts > 0 and not left,
@@ -211,7 +246,7 @@ def places_of(data: object, n_shards: int, *, fewer_will_do: bool = False) -> tu
         "a multiple of it.",
     )
     return tuple(
-        Place((), site, files, part, n_parts)
+        Place((), site, files, part, n_parts, whole_files)
         for site, files in sites.items()
         for part in range(n_parts)
     )
@@ -255,7 +290,8 @@ def _as_json(place: Place) -> dict[str, Any]:
 def _place(kept: Mapping[str, Any]) -> Place:
     groups = tuple(RowGroup(str(a), int(i), int(n), int(j)) for a, i, n, j in kept["row_groups"])
     files = tuple(map(str, kept["files"]))
-    return Place(groups, str(kept["site"]), files, int(kept["part"]), int(kept["n_parts"]))
+    part, n_parts, whole = int(kept["part"]), int(kept["n_parts"]), bool(kept["whole_files"])
+    return Place(groups, str(kept["site"]), files, part, n_parts, whole)
 
 
 def told(shards: PlacedShards, facts: Sequence[Mapping[str, Any]]) -> PlacedShards:

@@ -59,26 +59,31 @@ def row_groups_of(addresses: Sequence[str]) -> list[RowGroup]:
     ]
 
 
-def dealt(row_groups: Sequence[RowGroup], n_shards: int) -> list[tuple[RowGroup, ...]]:
+def dealt(
+    row_groups: Sequence[RowGroup], n_shards: int, *, whole_files: bool = False
+) -> list[tuple[RowGroup, ...]]:
     """The row groups of each shard, in order, with numbers of rows that differ little.
 
-    The largest go first, each to the shard with the fewest rows.
+    The largest go first, each to the shard with the fewest rows. With `whole_files`, all row groups
+    of a file go together.
     """
-    n_files = len({group.address for group in row_groups})
+    files = [tuple(groups) for _, groups in groupby(row_groups, key=lambda each: each.address)]
+    units = files if whole_files else [(group,) for group in row_groups]
     require(
-        len(row_groups) >= n_shards,
-        f"{n_files} files have {len(row_groups)} row groups, too few for {n_shards} shards. Use at "
-        f"most {len(row_groups)} workers, write the files with smaller row groups, or let rows be "
+        len(units) >= n_shards,
+        f"{len(files)} files have {len(row_groups)} row groups, too few for {n_shards} shards. Use "
+        f"at most {len(units)} workers, write "
+        f"{'more' if whole_files else 'the'} files with smaller row groups, or let rows be "
         "shuffled.",
     )
-    order = sorted(range(len(row_groups)), key=lambda i: (-row_groups[i].n_rows, i))
+    sizes = [sum(group.n_rows for group in unit) for unit in units]
     shards: list[list[int]] = [[] for _ in range(n_shards)]
     lightest = [(0, shard) for shard in range(n_shards)]
-    for i in order:
+    for i in sorted(range(len(units)), key=lambda i: (-sizes[i], i)):
         n_rows, shard = heapq.heappop(lightest)
         shards[shard].append(i)
-        heapq.heappush(lightest, (n_rows + row_groups[i].n_rows, shard))
-    return [tuple(row_groups[i] for i in sorted(numbers)) for numbers in shards]
+        heapq.heappush(lightest, (n_rows + sizes[i], shard))
+    return [tuple(group for i in sorted(dealt) for group in units[i]) for dealt in shards]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from quorate._types import Progress
 from quorate.data.placed import PlacedShards
 from quorate.data.row_groups import RowGroups, changed
-from quorate.data.store import ShardSet, StoredShard
+from quorate.data.store import ShardSet
 from quorate.data.write import Transform, write_shards
 
 _PREFIX = "quorate-rows-"
@@ -42,8 +42,8 @@ class Copies:
 
     def shard(
         self, number: int, transform: Transform | None, progress: Progress | None = None
-    ) -> StoredShard:
-        """A shard, copied now unless another process of this node has done it.
+    ) -> ShardSet:
+        """A shard by itself, copied now unless another process of this node has done it.
 
         Raises
         ------
@@ -54,8 +54,8 @@ class Copies:
         folder = self._folder / f"shard-{number:05d}"
         if not folder.exists():
             self._copy(number, folder, transform, progress)
-        found, expected = ShardSet.open(folder).shard(0), self._shards.fingerprints
-        if expected and found.fingerprint != expected[number]:
+        found, expected = ShardSet.open(folder), self._shards.fingerprints
+        if expected and found.shard(0).fingerprint != expected[number]:
             shutil.rmtree(folder, ignore_errors=True)
             place = self._shards.places[number]
             names = dict.fromkeys(group.address for group in place.found())
@@ -68,9 +68,18 @@ class Copies:
         """Write a copy beside its place: two processes may do it at once, and the first counts."""
         shards, own = self._shards, folder.with_name(f"{folder.name}-{secrets.token_hex(4)}")
         rows = RowGroups(shards.places[number].found())
-        options = {"columns": shards.columns, "na": shards.na, "transform": transform}
+        groups = f":{shards.group_columns}" if shards.group_columns else ""
         try:
-            write_shards(rows, 1, own, by="files", progress=progress, **options)  # type: ignore[arg-type]
+            write_shards(
+                rows,
+                1,
+                own,
+                by=f"files{groups}",
+                columns=shards.columns,
+                transform=transform,
+                na=shards.na,
+                progress=progress,
+            )
             with suppress(OSError):  # the other was first
                 own.rename(folder)
         finally:

@@ -173,21 +173,7 @@ class ShardSet:
         Shape (n_groups,), over all shards. Groups within groups, `labels("inner")`, are pairs of
         values: a structured array with a field for each column.
         """
-        digests = dict(self.label_digests)
-        require(
-            name in digests,
-            f"The shards in {self.folder} have no labels of `{name}`. Cut the data by groups, with "
-            "by='group:COLUMN'.",
-        )
-        path = labels_path(self.folder, name)
-        try:
-            content = path.read_bytes()
-            labels = np.asarray(np.load(BytesIO(content), allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise _tampered(path) from error
-        if hashlib.sha256(content).hexdigest() != digests[name]:
-            raise _tampered(path)
-        return labels
+        return read_labels(self.folder, name, dict(self.label_digests))
 
     def verify(self) -> None:
         """Read all shards and raise `BadInputError` for the first that has changed."""
@@ -220,6 +206,24 @@ def array_path(folder: Path, shard: int, position: int) -> Path:
 def labels_path(folder: Path, name: str) -> Path:
     """Path of the labels of the codes in an array, one of `quorate.data.codes.LEVELS`."""
     return folder / f"labels-{name}.npy"
+
+
+def read_labels(folder: Path, name: str, digests: Mapping[str, str]) -> NDArray[Any]:
+    """The labels of the codes in an array, if their file is the one with this SHA-256."""
+    require(
+        name in digests,
+        f"The shards in {folder} have no labels of `{name}`. Cut the data by groups, with "
+        "by='group:COLUMN'.",
+    )
+    path = labels_path(folder, name)
+    try:
+        content = path.read_bytes()
+        labels = np.asarray(np.load(BytesIO(content), allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise _tampered(path) from error
+    if hashlib.sha256(content).hexdigest() != digests[name]:
+        raise _tampered(path)
+    return labels
 
 
 def content_digest(array: NDArray[Any]) -> str:

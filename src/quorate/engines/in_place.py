@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Progress
+from quorate.data.codes import LEVELS
 from quorate.data.placed import PlacedShards
+from quorate.data.placed_groups import CountedOn, first_codes, packed_labels
 from quorate.data.row_groups import RowGroups
 from quorate.data.scratch import Copies, forget
-from quorate.data.store import StoredShard
+from quorate.data.store import ShardSet, StoredShard
 from quorate.data.write import Transform
 from quorate.engines.packing import unpacked
 from quorate.engines.pulse import Pulse
-from quorate.protocol.before import FACTS, LEARN, TOLD
+from quorate.models.protocol import Shard
+from quorate.protocol.before import LEARN, TOLD
 from quorate.protocol.messages import Arrays, ShardTask
 
 TRANSFORM, LEARNER = "transform", "learner"  # names of what is packed
@@ -42,25 +45,29 @@ class RowsInPlace:
         self._shards, self._pulse = shards, pulse
         self._copies = Copies(shards)
 
-    def shard(self, number: int) -> StoredShard:
+    def shard(self, number: int) -> Shard:
         """The rows of a shard, copied to this node's disk at first."""
+        rows = self._copied(number).shard(0)
+        first = first_codes(self._shards, number)
+        return CountedOn(rows, first) if first else rows
+
+    def _copied(self, number: int) -> ShardSet:
         with _steps(self._pulse) as next_step:
             return self._copies.shard(number, self._transform, next_step)
 
     def told(self, task: ShardTask) -> Arrays:
         """What a task before a run asks for."""
         (number,) = task.shards
-        answer = {FACTS: self._facts, LEARN: self._learned}[task.what](number, task)
-        return {TOLD: np.frombuffer(json.dumps(answer).encode(), dtype=np.uint8)}
+        if task.what == LEARN:
+            return _answer(self._learned(number, task))
+        found = self._copied(number)
+        names = [name for name in LEVELS if name in dict(found.label_digests)]
+        labels = {name: packed_labels(found.labels(name)) for name in names}
+        return {**_answer(_facts(found.shard(0))), **labels}
 
     def forget(self) -> None:
         """Remove all copies from this node."""
         forget(self._shards)
-
-    def _facts(self, number: int, task: ShardTask) -> dict[str, Any]:
-        found = self.shard(number)
-        arrays = [[spec.name, spec.dtype, list(spec.row_shape)] for spec in found.arrays]
-        return {"arrays": arrays, "n_rows": found.n_rows, "fingerprint": found.fingerprint}
 
     def _learned(self, number: int, task: ShardTask) -> Any:
         """What a learner says of a shard, given its columns batch by batch."""
@@ -78,6 +85,15 @@ class RowsInPlace:
         packed = self._shards.transform
         function: Transform | None = unpacked(packed)[TRANSFORM] if packed else None
         return function
+
+
+def _answer(told: Any) -> Arrays:
+    return {TOLD: np.frombuffer(json.dumps(told).encode(), dtype=np.uint8)}
+
+
+def _facts(found: StoredShard) -> dict[str, Any]:
+    arrays = [[spec.name, spec.dtype, list(spec.row_shape)] for spec in found.arrays]
+    return {"arrays": arrays, "n_rows": found.n_rows, "fingerprint": found.fingerprint}
 
 
 @contextmanager

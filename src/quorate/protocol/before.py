@@ -67,18 +67,24 @@ class RowsTold:
 
     def __init__(self) -> None:
         self.by_shard: dict[int, Mapping[str, Any]] = {}
+        self._labels: dict[int, Arrays] = {}
 
     def take(self, shard: int, piece: int, found: Arrays) -> None:
         self.by_shard[shard] = _read(found) or {}
+        self._labels[shard] = {name: array for name, array in found.items() if name != TOLD}
 
     def in_order(self) -> list[Mapping[str, Any]]:
         """What was told, shard by shard."""
         return [self.by_shard[shard] for shard in sorted(self.by_shard)]
 
+    def labels(self) -> list[Arrays]:
+        """Packed labels of groups that came with the answers, shard by shard."""
+        return [self._labels[shard] for shard in sorted(self._labels)]
+
 
 def _read(found: Arrays) -> Mapping[str, Any] | None:
     """The JSON of an answer; None if it is none."""
-    if set(found) != {TOLD} or found[TOLD].dtype != np.uint8:
+    if TOLD not in found or any(array.dtype != np.uint8 for array in found.values()):
         return None
     try:
         told = json.loads(found[TOLD].tobytes())

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from quorate._types import Progress
 from quorate.data.placed import PlacedShards, Shards
-from quorate.data.store import ShardSet
 from quorate.engines.options import ENGINES, EngineOptions
 from quorate.engines.worker import Job
 from quorate.errors import require
@@ -86,12 +85,6 @@ class AfterRun:
     def shards(self) -> Shards:
         """The shards, which must be those of the run."""
         return self._opened[1]
-
-    @property
-    def written(self) -> ShardSet:
-        """The shards, of a run whose rows were cut by group and written."""
-        assert isinstance(self.shards, ShardSet)
-        return self.shards
 
     @cached_property
     def _opened(self) -> tuple[Settings, Shards]:

@@ -8,6 +8,7 @@ from typing import cast
 
 from quorate._types import Progress
 from quorate.data.placed import PlacedShards, Shards, places_of, sites_in, told
+from quorate.data.placed_groups import unpacked_labels, with_groups
 from quorate.data.scratch import forget
 from quorate.engines.in_place import TRANSFORM
 from quorate.engines.packing import packed
@@ -47,7 +48,8 @@ def _planned(data: object, settings: Settings, folder: Path) -> PlacedShards:
     cut = settings.cut
     columns = None if cut.columns is None else tuple(dict.fromkeys(cut.columns))
     transform = b"" if cut.transform is None else packed({TRANSFORM: cut.transform})
-    places, scratch = places_of(data, settings.workers), cut.scratch
+    has_groups, scratch = ":" in cut.chosen, cut.scratch
+    places = places_of(data, settings.workers, whole_files=has_groups)
     return PlacedShards(folder.resolve(), cut.chosen, places, columns, cut.na, transform, scratch)
 
 
@@ -57,7 +59,8 @@ def _read(shards: PlacedShards, model: Model, settings: Settings, tell: Progress
     allocation, logs = allocation_of(settings), shards.folder.parent / "logs"
     job = job_on(model, shards, settings.seed)
     ask_workers(settings.engine_options, job, allocation, question, answers, logs, tell)
-    shards = told(shards, answers.in_order())
+    labels = [{name: unpacked_labels(array) for name, array in a.items()} for a in answers.labels()]
+    shards = with_groups(told(shards, answers.in_order()), labels)
     shards.save()
     return shards
 
