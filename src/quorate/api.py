@@ -90,7 +90,9 @@ def _section(doc: str) -> str:
     return (
         "Parameters\n----------\nmodel\n    The model whose posterior to draw from; or a PyMC or "
         "bambi model, or a NumPyro program.\ndata\n    Arrays by name, a pandas, polars or Arrow "
-        "table, or Parquet or CSV files. Models of\n    PyMC and bambi hold their own.\n" + listed
+        "table, or Parquet or CSV files. Models of\n    PyMC and bambi hold their own. With "
+        "by='in-place', Parquet files that workers read\n    themselves, or such files by the name "
+        "of the only site that has them.\n" + listed
     )
 
 

@@ -73,11 +73,14 @@ def test_an_unknown_column_is_named(table, tmp_path):
 def test_the_command_line_reads_in_place(table, tmp_path, seed):
     lake, run = files_of(table, tmp_path / "lake"), tmp_path / "run"
     words = ["sample", lake, "--formula", FORMULA, "--by", "in-place", "--workers", "3"]
+    words += ["--scratch", str(tmp_path / "scratch")]
     words += ["--draws", "100", "--seed", str(seed), "--run-dir", str(run)]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in (run / "shards").iterdir()) == ["in-place.json"]
     assert "scale(x)" in done.output
+    assert PlacedShards.open(run / "shards").scratch == str(tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
     refused = CliRunner().invoke(main, [*words[:-1], str(tmp_path / "2"), "--method", "merge"])
     assert refused.exit_code != 0
     assert "in-place-random" in refused.output

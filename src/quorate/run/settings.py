@@ -208,7 +208,8 @@ class Settings:
         cut, encoding = self.cut, getattr(model, "encoding", None)
         if encoding is not None and cut.transform is None:
             made = encoding.cut(cut.by)
-            cut = replace(made, made_by={**made.made_by, **(cut.made_by or {})})
+            made_by = {**made.made_by, **(cut.made_by or {})}
+            cut = replace(made, made_by=made_by, scratch=cut.scratch)
         return replace(self, by=cut.settled(getattr(model, "group_columns", "")))
 
     def without_faults(self, **changes: Any) -> "Settings":
