@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from quorate._warnings import warn
-from quorate.data.write import ShardSet
+from quorate.data.placed import PlacedShards, Shards
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
 from quorate.errors import ChangedModelWarning, named_shards, require
@@ -28,11 +28,12 @@ from quorate.models.understood import understood
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
 from quorate.run import kept_model
-from quorate.run.configuration import SHARDS, configuration_of, same_shards
+from quorate.run.configuration import PLACED, SHARDS, configuration_of, same_shards
 from quorate.run.exact import ExactRun
 from quorate.run.few_groups import warn_of_few_groups
 from quorate.run.folder import chosen_folder
 from quorate.run.history import History
+from quorate.run.in_place import cut_into_shards, settled_for
 from quorate.run.progress import Listener, cutting, silence
 from quorate.run.progress_shown import shown
 from quorate.run.run import N_POINTS, Run
@@ -89,7 +90,9 @@ def _section(doc: str) -> str:
     return (
         "Parameters\n----------\nmodel\n    The model whose posterior to draw from; or a PyMC or "
         "bambi model, or a NumPyro program.\ndata\n    Arrays by name, a pandas, polars or Arrow "
-        "table, or Parquet or CSV files. Models of\n    PyMC and bambi hold their own.\n" + listed
+        "table, or Parquet or CSV files. Models of\n    PyMC and bambi hold their own. With "
+        "by='in-place', Parquet files that workers read\n    themselves, or such files by the name "
+        "of the only site that has them.\n" + listed
     )
 
 
@@ -232,8 +235,8 @@ def _new_run(
     given: object, data: object, settings: Settings, n_points: int, listen: Listener
 ) -> Iterator[Run]:
     """A run with all its files, which hears signals while it lives."""
-    model, data = understood(given, data)
-    settings = settings.for_model(model)
+    model, data = understood(given, data, in_place=settings.cut.is_in_place)
+    settings = settled_for(data, settings.for_model(model))
     settings.make_scheme(model.dim)  # raises what is wrong with it before rows are read
     sampler = settings.chosen_sampler
     if settings.chosen_method == "merge" and settings.scheme_options.needs_common_randomness:
@@ -241,9 +244,12 @@ def _new_run(
     settings.engine_options.check()
     things = packed({"model": model, "sampler": sampler})
     stopping = Stopping(settings.chosen_until)
-    with stopping.on_signals(), _folder(settings.run_dir) as folder:
-        tell = cutting(settings.workers, settings.draws, listen)
-        shards = settings.cut.write(data, settings.workers, folder / SHARDS, settings.seed, tell)
+    tell = cutting(settings.workers, settings.draws, listen)
+    with (
+        stopping.on_signals(),
+        _folder(settings.run_dir) as folder,
+        cut_into_shards(model, data, settings, folder / SHARDS, tell) as shards,
+    ):
         if settings.chosen_method == "merge":
             warn_of_few_groups(model, shards)
         kept_model.keep(folder, things)
@@ -278,7 +284,7 @@ def _finish(run: Run, listen: Listener) -> Result:
 
 
 def _configuration(
-    model: Model, settings: Settings, shards: ShardSet, checksum: str
+    model: Model, settings: Settings, shards: Shards, checksum: str
 ) -> dict[str, Any]:
     """What the journal holds about a run: enough to say what it is, and whether a model fits."""
     return {
@@ -293,6 +299,7 @@ def _configuration(
         "model": checksum,
         "shards": list(shards.fingerprints),
         "rows": list(shards.n_rows),
+        PLACED: shards.checksum if isinstance(shards, PlacedShards) else None,
         "made_by": dict(settings.cut.made_by or {}),
         "versions": {"quorate": version("quorate"), "numpy": version("numpy"), "python": _PYTHON},
     }

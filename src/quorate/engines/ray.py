@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quorate.data.placed import PlacedShards
 from quorate.data.write import ShardSet
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
@@ -27,6 +28,7 @@ from quorate.engines.service import (
     task_frame,
 )
 from quorate.engines.worker import Job
+from quorate.errors import BadInputError
 from quorate.protocol.messages import (
     Answer,
     Beat,
@@ -42,6 +44,7 @@ from quorate.protocol.messages import (
 _CALLS = 2  # that an actor has to answer at a time
 _SECONDS_BETWEEN_BEATS = 1.0
 _SECONDS_BETWEEN_LOOKS = 0.5  # at the nodes
+_FORGETTING = 2.0  # seconds that actors have to remove their copies of rows
 _BEATS = "beats"  # the threads of an actor that answer for signs of life
 
 
@@ -98,17 +101,19 @@ class RayEngine:
         handicaps: Mapping[int, Handicap] | None = None,
         began_at: float = 0.0,
     ) -> None:
-        self._shards = ShardSet.open(job.shard_folder)
+        self._shards = job.placed or ShardSet.open(job.shard_folder)
         self._packed_setup = packed_frame(setup_frame(job, handicaps or {}))
         self._cluster = Cluster(address)
         self._ray = self._cluster.ray
         self._rows: dict[int, Any] = {}  # shards in the object store
         self._put_anew()
         self._actors: dict[int, _Actor] = {}
-        self._homes = Homes(self._cluster, held)
+        self._homes = Homes(self._cluster, held, job.sites(held))
+        self._to_tell: list[Event] = []
         self._next_look = 0.0
         self._warnings = WarningsHeard()
         self._start_time = time.monotonic() - began_at
+        self._require_sites()
 
     def __enter__(self) -> "RayEngine":
         return self
@@ -129,6 +134,9 @@ class RayEngine:
         """Start an actor for `worker`, on the node that keeps holders of a shard apart."""
         self.kill(worker)
         node = self._homes.choose(worker)
+        if node is None:
+            self._to_tell.append(WorkerLost(worker, _no_site(self._homes.sites[worker])))
+            return
         actor = _Actor(worker, node, self._new_host(node))
         self._actors[worker] = actor
         frame = packed_frame(Frame("host", {"worker": worker, "attempt": attempt}))
@@ -146,7 +154,8 @@ class RayEngine:
 
     def poll(self, timeout: float) -> list[Event]:
         """Events so far; none if nothing happens within `timeout` seconds."""
-        told = [*self._beats(), *self._looked()]
+        told = [*self._to_tell, *self._beats(), *self._looked()]
+        self._to_tell = []
         first = {actor.calls[0]: actor for actor in self._actors.values() if actor.calls}
         if not first:
             time.sleep(0 if told else timeout)
@@ -170,12 +179,29 @@ class RayEngine:
 
     def close(self) -> None:
         """End all actors, and the cluster if it is ours."""
+        self._forget()
         for actor in self._actors.values():
             self._ray.kill(actor.handle)
         self._actors.clear()
         self._homes.close()
         self._rows.clear()
         self._cluster.close()
+
+    def _require_sites(self) -> None:
+        """Raise if a site is not in the cluster. One that is lost later may come back."""
+        for site in self._homes.sites.values():
+            if self._cluster.node_of(site) is None:
+                self.close()
+                raise BadInputError(f"Rows cannot be read: {_no_site(site)}.")
+
+    def _forget(self) -> None:
+        """Have actors remove what they copied of rows in place, but for the run that follows."""
+        if isinstance(self._shards, PlacedShards) and self._shards.fingerprints and self._actors:
+            calls = [
+                actor.handle.forget.options(concurrency_group=_BEATS).remote()
+                for actor in self._actors.values()
+            ]
+            self._ray.wait(calls, num_returns=len(calls), timeout=_FORGETTING)
 
     def _new_host(self, node: str) -> Any:
         """An actor that reserves no core: there may be more workers than cores.
@@ -184,7 +210,10 @@ class RayEngine:
         """
         resources = {"num_cpus": 0, "memory": 1, "max_restarts": 0}
         actor_class = self._ray.remote(**resources, concurrency_groups={_BEATS: 1})(Host)
-        options = {"runtime_env": {"env_vars": environment()}, **on(node, soft=True)}
+        options = {
+            "runtime_env": {"env_vars": environment()},
+            **on(node, soft=not self._homes.sites),
+        }
         return actor_class.options(**options).remote(self._shards.fingerprint)
 
     def _lives(self) -> dict[int, str]:
@@ -249,6 +278,7 @@ class RayEngine:
     def _deliver(self, actor: _Actor, shards: tuple[int, ...]) -> None:
         for number in shards:
             if number not in actor.delivered:
+                assert not isinstance(self._shards, PlacedShards)
                 if number not in self._rows:
                     self._rows[number] = self._ray.put(dict(self._shards.shard(number)))
                 actor.handle.deliver.remote(number, self._rows[number])
@@ -283,6 +313,13 @@ class RayEngine:
             actor.has_joined |= isinstance(event, WorkerJoined)
             actor.has_answered |= isinstance(event, Answer)
         return events
+
+
+def _no_site(site: str) -> str:
+    return (
+        f"no node of the cluster is the site {site}. Start one there, with a host name or address "
+        f"of this name, or with ray start --resources '{{\"{site}\": 1}}'"
+    )
 
 
 def _epitaph(error: Exception) -> str:

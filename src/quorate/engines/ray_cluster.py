@@ -74,6 +74,14 @@ class Cluster:
         with_cores = {name: node for name, node in alive.items() if node.cores}
         return with_cores or {name: node._replace(cores=1.0) for name, node in alive.items()}
 
+    def node_of(self, site: str) -> str | None:
+        """The living node that is a site: by its host name, its address, or a resource of Ray."""
+        for node in self.ray.nodes():
+            names = node["NodeManagerHostname"], node["NodeManagerAddress"], *node["Resources"]
+            if node["Alive"] and site in names:
+                return str(node["NodeID"])
+        return None
+
     def draining(self) -> set[str]:
         """Ids of nodes that will soon be taken away. Workers of Ray itself ask in the same way."""
         state: Any = import_module("ray._private.state")

@@ -7,6 +7,7 @@ that drains. They move to a node that was added, or that is back, if they are be
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from quorate.engines.placement import (
@@ -45,10 +46,16 @@ class Homes:
         Connected. It must outlive this object.
     held
         The shards of every worker.
+    sites
+        The site of each worker whose rows lie at one site only. It lives there or nowhere.
     """
 
-    def __init__(self, cluster: Cluster, held: Held) -> None:
+    def __init__(
+        self, cluster: Cluster, held: Held, sites: Mapping[int, str] = MappingProxyType({})
+    ) -> None:
         self.placed: dict[int, str] = {}
+        self.sites = sites
+        self._cluster = cluster
         self._ray = cluster.ray
         self._held = held
         self._watch = NodeWatch(cluster)
@@ -61,8 +68,15 @@ class Homes:
         self._watch.close()
         self._asked.clear()
 
-    def choose(self, worker: int) -> str:
-        """The node for a worker that is started: it keeps holders of a shard apart."""
+    def choose(self, worker: int) -> str | None:
+        """The node for a worker that is started: it keeps holders of a shard apart.
+
+        None if its rows lie at a site that is not in the cluster.
+        """
+        if worker in self.sites:
+            node = self._cluster.node_of(self.sites[worker])
+            self.placed.update({} if node is None else {worker: node})
+            return node
         nodes = usable(self._watch.usable(), self._silent_nodes())
         if not self.placed:
             self.placed = placement(self._held, nodes)
@@ -87,7 +101,7 @@ class Homes:
             self._asked[node] = question.options(**on(node, soft=False)).remote()
 
     def lost(self, lives: Mapping[int, str], waited: Mapping[int, float]) -> list[Leaving]:
-        """Workers on nodes that are out of reach.
+        """Workers on nodes that are out of reach; not those whose rows lie there, who cannot leave.
 
         `lives` are the nodes of the workers that are there, and `waited` the seconds that each has
         owed us a sign of life.
@@ -99,7 +113,7 @@ class Homes:
         return [
             Leaving(worker, f"its node {self._watch.host(node)} cannot be reached")
             for worker, node in lives.items()
-            if node in gone
+            if node in gone and worker not in self.sites
         ]
 
     def moves(self, lives: Mapping[int, str], at_ease: Collection[int]) -> list[Leaving]:
@@ -128,10 +142,12 @@ class Homes:
 
     def _finds_another(self, worker: int) -> bool:
         before = self.placed[worker]
-        return self.choose(worker) != before
+        return self.choose(worker) not in (before, None)
 
     def _improvements(self) -> dict[int, str]:
         """Better nodes of workers; found anew when nodes or places have changed."""
+        if self.sites:
+            return {}
         nodes = usable(self._watch.steady(), self._silent_nodes())
         known = nodes, dict(self.placed)
         if self._known is None:
