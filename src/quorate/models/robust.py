@@ -69,25 +69,9 @@ class Student:
     def evaluate_many(self, kept: Rows, betas: Array, log_scales: Array, gradient: bool) -> Values:
         log_sigma, log_nu = log_scales.T
         nu, total = np.exp(log_nu), kept.counts.sum()
-<<<<<<< HEAD
-        logs, by_beta, shares = np.zeros(len(betas)), np.zeros_like(betas), np.zeros(len(betas))
-        for part, (eta, squares) in eta_in_chunks(kept, betas, n_arrays=2):
-            x, n, y = (array[part] for array in (kept.columns, kept.counts, kept.response))
-            z = np.multiply(np.subtract(y[:, None], eta, out=eta), np.exp(-log_sigma), out=eta)
-            np.multiply(z, z, out=squares)
-            squares /= nu
-            logs += n @ np.log1p(squares)
-            if gradient:
-                z /= 1 + squares
-                squares /= 1 + squares
-                by_beta += z.T @ (n[:, None] * x)
-                shares += n @ squares
-        constant, slope = log_constants(nu)
-=======
         sums = _sums_of_rows(kept, betas, log_scales, gradient)
-        constant, slope = _constants(nu)
+        constant, slope = log_constants(nu)
         logs, by_beta, shares = sums.log_likelihoods, sums.coefficients, sums.log_scales
->>>>>>> h19d
         values = total * (constant - log_sigma) - 0.5 * (nu + 1) * logs
         if by_beta is None or shares is None:
             return Values(values)
@@ -97,9 +81,6 @@ class Student:
         return Values(values, by_beta, np.column_stack([by_sigma, by_nu]))
 
 
-<<<<<<< HEAD
-def log_constants(nu: Array) -> tuple[Array, Array]:
-=======
 def _sums_of_rows(kept: Rows, betas: Array, log_scales: Array, gradient: bool) -> Values:
     """Σ log(1 + z²/ν); and if requested Σ z/(1 + z²/ν) x and Σ z²/(ν + z²)."""
 
@@ -156,8 +137,7 @@ def _misfits(kept: Rows, betas: Array, log_sigma: Array) -> Iterator[tuple[slice
         yield part, z, np.multiply(z, z, out=squares)
 
 
-def _constants(nu: Array) -> tuple[Array, Array]:
->>>>>>> h19d
+def log_constants(nu: Array) -> tuple[Array, Array]:
     """log Γ((ν+1)/2) - log Γ(ν/2) - log(νπ)/2, and its derivative in log ν."""
     half = 0.5 * nu
     inverse = 1 / np.maximum(half, _MANY)
