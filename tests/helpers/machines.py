@@ -14,7 +14,6 @@ from pathlib import Path
 
 OWN = Path("/mnt/own")  # a folder that every machine has for itself
 SHARED = Path("/mnt/shared")  # a folder that all machines see
-_SOURCE = Path(__file__).parents[2] / "src"
 _UNSHARE = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork"]
 _FIRST = "echo; exec sleep infinity"
 
@@ -33,19 +32,23 @@ def why_not() -> str:
 
 
 class Machine:
-    """One machine; `name` is its host name."""
+    """One machine; `name` is its host name, and `folder` its own folder as we see it."""
+
+    folder: Path
 
     def __init__(self, name: str, setup: str = "true") -> None:
         self.name = name
+        self._ours: list[subprocess.Popen[str]] = []
         script = f"hostname {name}; ip link set lo up; {setup}; {_FIRST}"
         self._first = subprocess.Popen(
             [*_UNSHARE, "--mount-proc", "--kill-child", "sh", "-ec", script],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            text=True,
             stderr=subprocess.DEVNULL,  # util-linux 2.38 complains about a signal mask, wrongly
         )
         assert self._first.stdout is not None
-        assert self._first.stdout.readline() == b"\n", f"{name} did not start"
+        assert self._first.stdout.readline() == "\n", f"{name} did not start"
         (self.pid,) = map(
             int,
             Path(f"/proc/{self._first.pid}/task/{self._first.pid}/children").read_text().split(),
@@ -67,20 +70,35 @@ class Machine:
         """A process of that machine, under way."""
         return subprocess.Popen(self.command(*words), text=True, **options)
 
+    def at_end(self, process: subprocess.Popen[str]) -> None:
+        """Remember a process of ours that ends with the machine."""
+        self._ours.append(process)
+
+    def end_ours(self) -> None:
+        """End the processes that we have started there, but not the machine."""
+        for process in self._ours:
+            process.terminate()
+            process.wait()
+
     def kill(self) -> None:
         """End it, as when its power fails."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        self._first.wait()
-        assert self._first.stdout is not None
-        self._first.stdout.close()
+        for process in (*self._ours, self._first):
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 class Network:
-    """A bridge, and the machines that are joined to it."""
+    """A bridge, and the machines that are joined to it.
 
-    def __init__(self, shared: Path) -> None:
-        self._shared = shared
+    Their folders are `folder / "shared"` and `folder / name`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (folder / "shared").mkdir()
         self._stack = ExitStack()
         self._hub = self._added(Machine("hub"))
         self._hub.run("ip", "link", "add", "bridge", "type", "bridge")
@@ -101,11 +119,14 @@ class Network:
         """A new machine with a cable to the bridge; its address is `address_of(machine)`."""
         self._n_machines += 1
         name = f"m{self._n_machines}"
+        own, shared = self._folder / name, self._folder / "shared"
+        own.mkdir()
         setup = (
-            "mount -t tmpfs none /mnt; mkdir /mnt/own /mnt/shared; "
-            f"mount --bind '{self._shared}' /mnt/shared; mount -t tmpfs none /dev/shm"
+            f"mount -t tmpfs none /mnt; mkdir {OWN} {SHARED}; mount -t tmpfs none /dev/shm; "
+            f"mount --bind '{own}' {OWN}; mount --bind '{shared}' {SHARED}"
         )
         machine = self._added(Machine(name, setup))
+        machine.folder = own
         peer = ("peer", "eth0", "netns", machine.pid)
         self._hub.on_its_network("ip", "link", "add", name, "type", "veth", *peer)
         self._hub.run("ip", "link", "set", name, "master", "bridge", "up")

@@ -102,11 +102,11 @@ class RayEngine:
         began_at: float = 0.0,
     ) -> None:
         self._shards = job.placed or ShardSet.open(job.shard_folder)
-        setup = packed_frame(setup_frame(job, handicaps or {}))
+        self._packed_setup = packed_frame(setup_frame(job, handicaps or {}))
         self._cluster = Cluster(address)
         self._ray = self._cluster.ray
-        self._setup = self._ray.put(setup)
-        self._rows: dict[int, Any] = {}  # shards in the object store, of which there is one copy
+        self._rows: dict[int, Any] = {}  # shards in the object store
+        self._put_anew()
         self._actors: dict[int, _Actor] = {}
         self._homes = Homes(self._cluster, held, job.sites(held))
         self._to_tell: list[Event] = []
@@ -229,14 +229,15 @@ class RayEngine:
             return []
         self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
         lost = self._homes.lost(self._lives(), self._waited())
-        for worker in lost:
-            self.kill(worker)
-        why = "its node cannot be reached"
+        for leaving in lost:
+            self.kill(leaving.worker)
+        if lost:
+            self._put_anew()
         at_ease = {worker for worker, actor in self._actors.items() if actor.is_at_ease}
         moves = self._homes.moves(self._lives(), at_ease)
         return [
-            *(WorkerLost(worker, why, with_another=True) for worker in lost),
-            *(WorkerMoved(*move) for move in moves),
+            *(WorkerLost(*leaving, with_another=True) for leaving in lost),
+            *(WorkerMoved(*leaving) for leaving in moves),
         ]
 
     def _beats(self) -> list[Event]:
@@ -265,6 +266,15 @@ class RayEngine:
             outgoing, actor.outgoing = actor.outgoing, []
             actor.calls.append(actor.handle.turn.remote(*outgoing))
 
+    def _put_anew(self) -> None:
+        """Put what actors need into the object store of this node, from where they get it.
+
+        Nodes keep copies and get them from each other. Ray waits half a minute for a node that has
+        a copy and is gone, so copies are made anew when one may be.
+        """
+        self._setup = self._ray.put(self._packed_setup)
+        self._rows.clear()
+
     def _deliver(self, actor: _Actor, shards: tuple[int, ...]) -> None:
         for number in shards:
             if number not in actor.delivered:
@@ -280,7 +290,9 @@ class RayEngine:
         except self._ray.exceptions.RayError as error:
             self._homes.suspect(actor.node)
             self.kill(actor.worker)
-            return [WorkerLost(actor.worker, _epitaph(error))]
+            self._put_anew()
+            why = f"on node {self._homes.host(actor.node)}: {_epitaph(error)}"
+            return [WorkerLost(actor.worker, why)]
         events = [event for frame in frames_in(answer) for event in self._events(actor, frame)]
         self._call(actor)
         return events

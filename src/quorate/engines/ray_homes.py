@@ -25,8 +25,8 @@ from quorate.engines.ray_nodes import NodeWatch
 _SUSPICIOUS = 2.0  # seconds that signs of life may take before we try to connect to their node
 
 
-class Move(NamedTuple):
-    """A worker leaves its node."""
+class Leaving(NamedTuple):
+    """A worker that has lost its node, or leaves it."""
 
     worker: int
     why: str
@@ -88,6 +88,10 @@ class Homes:
         """Avoid a node until it lets us connect."""
         self._watch.suspect(node)
 
+    def host(self, node: str) -> str:
+        """The address of the machine of a node, for people."""
+        return self._watch.host(node)
+
     def ask_if_silent(
         self, node: str, lives: Mapping[int, str], waited: Mapping[int, float]
     ) -> None:
@@ -96,7 +100,7 @@ class Homes:
             question = self._ray.remote(num_cpus=0, max_retries=0)(lambda: None)
             self._asked[node] = question.options(**on(node, soft=False)).remote()
 
-    def lost(self, lives: Mapping[int, str], waited: Mapping[int, float]) -> list[int]:
+    def lost(self, lives: Mapping[int, str], waited: Mapping[int, float]) -> list[Leaving]:
         """Workers on nodes that are out of reach.
 
         `lives` are the nodes of the workers that are there, and `waited` the seconds that each has
@@ -106,9 +110,13 @@ class Homes:
             if is_silent(node, lives, waited, _SUSPICIOUS):
                 self._watch.check(node)
         gone = self._watch.out_of_reach
-        return [worker for worker, node in lives.items() if node in gone]
+        return [
+            Leaving(worker, f"its node {self._watch.host(node)} cannot be reached")
+            for worker, node in lives.items()
+            if node in gone
+        ]
 
-    def moves(self, lives: Mapping[int, str], at_ease: Collection[int]) -> list[Move]:
+    def moves(self, lives: Mapping[int, str], at_ease: Collection[int]) -> list[Leaving]:
         """Workers to be started anew elsewhere; `placed` says where.
 
         `at_ease` are workers that lose little by it. Of the holders of a shard only one moves at a
@@ -116,7 +124,11 @@ class Homes:
         """
         draining = self._watch.draining
         leaving = [worker for worker, node in lives.items() if node in draining]
-        moves = [Move(k, "its node is being drained") for k in leaving if self._finds_another(k)]
+        moves = [
+            Leaving(k, f"its node {self._watch.host(lives[k])} is being drained")
+            for k in leaving
+            if self._finds_another(k)
+        ]
         if moves:
             return moves
         busy = {shard for k in lives if k not in at_ease for shard in self._held[k]}
@@ -124,7 +136,8 @@ class Homes:
             if worker in at_ease and busy.isdisjoint(self._held[worker]):
                 busy.update(self._held[worker])
                 self.placed[worker] = node
-                moves.append(Move(worker, "another node has more room for it"))
+                why = f"it has more room on node {self._watch.host(node)}"
+                moves.append(Leaving(worker, why))
         return moves
 
     def _finds_another(self, worker: int) -> bool:

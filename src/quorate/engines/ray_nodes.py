@@ -56,6 +56,11 @@ class NodeWatch:
         with self._lock:
             return set(self._draining)
 
+    def host(self, node: str) -> str:
+        """The address of the machine of a node, for people."""
+        with self._lock:
+            return self._nodes[node].address[0] if node in self._nodes else node
+
     def usable(self) -> Nodes:
         """Nodes that a worker may be started on: all others, if none is free of trouble."""
         with self._lock:

@@ -101,6 +101,7 @@ class Chains:
         self._targets: dict[int, Target] = {}
         self._states: dict[tuple[int, int], State] = {}
         self._still: Counter[tuple[int, int]] = Counter()  # draws of a chain that are alike
+        self._last: dict[tuple[int, int], Array] = {}  # draw of each chain
         self._undefined: dict[int, UndefinedPoints] = {}
 
     def draw(self, shard: int, chain: int, n: int, step: str = "draw") -> Array:
@@ -118,7 +119,9 @@ class Chains:
             draws.shape == (n, target.dim),
             f"The sampler returned draws of shape {draws.shape} where {(n, target.dim)} was asked.",
         )
-        self._still[key] = self._still[key] + n if (draws == draws[0]).all() else 0
+        last = self._last.get(key, draws[0])
+        self._still[key] = self._still[key] + n if (draws == last).all() else 0
+        self._last[key] = draws[-1]
         require(
             self._still[key] < _STILL,
             f"The chain has not moved for {self._still[key]} draws: all proposals were refused at "
