@@ -33,6 +33,7 @@ class ExactRun(Run):
 
     def _make_scheme(self, settings: Settings) -> ExactScheme:
         self._asked_at: dict[int, float] = {}  # by worker
+        self._teams: dict[int, tuple[int, ...]] = {}  # as journaled, by the worker that answers
         self._waiting: list[Record] = []  # to be journaled
         self._next_write = 0.0
         model = self.model
@@ -72,6 +73,7 @@ class ExactRun(Run):
         self.timeline.block_sizes.append(part.n_points)
         self._sent.blocks[part.worker] += 1
         self._sent.draws[part.worker] += part.n_points * len(part.shards)
+        self.timeline.spoken_for.update(set(part.together) - {part.worker})
 
     def _record(self, now: float, commands: list[Command]) -> None:
         """Journal what happened, a few times a second.
@@ -115,7 +117,19 @@ class ExactRun(Run):
             question,
             answer.size,
             answer.n_floats,
+            self._new_team(answer),
         )
+
+    def _new_team(self, answer: Values | Surveyed) -> tuple[int, ...]:
+        """The workers that an answer is of, unless that is known."""
+        worker, shards = answer.task[:2]
+        is_alone = set(self.scheme.allocation.shards_of(worker)).issuperset(shards)
+        team = () if is_alone else self.scheme.teams.of(worker)
+        if not team or team == self._teams.get(worker):
+            return ()
+        self._teams[worker] = team
+        self.timeline.spoken_for.update(set(team) - {worker})
+        return team
 
     def _how_far(self) -> HowFar:
         inquiry = self.scheme.inquiry

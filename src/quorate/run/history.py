@@ -296,6 +296,8 @@ class History:
         )
         self._last_ends[part.worker] = part.time
         self._gone.pop(part.worker, None)
+        if self.passes is not None:
+            self.passes.heard(part)
 
     def _take_event(self, event: Event) -> None:
         if isinstance(event, PartAnswered):
