@@ -97,6 +97,8 @@ def test_the_coordinator_reads_no_row(rows, tmp_path, seed, monkeypatch):
     run = tmp_path / "run"
     sample(files, seed=seed, run_dir=run)
     assert sorted(path.name for path in (run / "shards").iterdir()) == ["in-place.json"]
+    with pytest.raises(BadInputError, match="holds the shards of another run"):
+        sample(files, seed=seed, run_dir=run)
 
 
 def test_row_groups_are_dealt_evenly_from_footers(rows, tmp_path, seed):
