@@ -209,6 +209,12 @@ def test_rows_that_do_not_fit(old, given, message, tmp_path):
     assert not (tmp_path / "run" / "shards").exists()
 
 
+def test_a_model_with_other_parameters(old, rows):
+    other = from_functions(log_prior, log_likelihood, ["b", "a"], vectorised=True)
+    with pytest.raises(BadInputError, match=r"parameters \['b', 'a'\], but the run has"):
+        quorate.update(old, {"z": rows[1]}, model=other, **QUIET)
+
+
 def test_a_run_without_draws(rows, tmp_path):
     options = {**QUIET, "progress": interrupting(0), "every": 0.0}
     none = quorate.sample(FIRM, {"z": rows[0]}, workers=2, run_dir=tmp_path, **options)

@@ -12,6 +12,7 @@ from helpers.processes import MeanModel, workers_of
 from quorate import Processes
 from quorate.journal import JournalReader, PartAnswered
 from quorate.protocol.passes import SURVEYS
+from quorate.report.counterfactual import seconds_per_point
 from quorate.run.history import History
 from quorate.run.slow import slow_workers
 
@@ -68,7 +69,8 @@ def test_workers_that_others_speak_for_are_not_slow(tmp_path, seed):
     with History(tmp_path / "run") as history:
         history.read()
         assert slow_workers(history, history.blocks()) == []
-        assert history.passes.spoken_for == {3, 4, 5}
+        assert history.passes.spoken_for == {3: 0, 4: 1, 5: 2}
+        assert np.isfinite(seconds_per_point(history)).all()
 
 
 def test_a_killed_process_changes_no_bit(tmp_path, apart, seed):

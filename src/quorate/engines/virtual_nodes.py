@@ -1,4 +1,4 @@
-"""How long the workers of a virtual node take for a task that they do together."""
+"""How long tasks take in virtual time, where workers share nodes, too."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,18 +18,17 @@ class Shares(NamedTuple):
     """Who does which shard of a task: entry i of `owners` and `ranks` is about the i-th shard.
 
     `ranks` counts the shards that the same worker does before. `workers` are those that have any,
-    `counts` how many, and `places[i]` the place of `owners[i]` among them.
+    and `counts` how many.
     """
 
     owners: IntArray
     ranks: IntArray
     workers: IntArray
     counts: IntArray
-    places: IntArray
 
 
 class ComputingTimes:
-    """Times of tasks. The workers of a node work side by side, and all of them are waited for.
+    """Times of tasks. The workers of a node take turns, as those of a process do.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ class ComputingTimes:
         self._shares: dict[tuple[int, tuple[int, ...]], Shares] = {}
 
     def of(self, worker: int, shards: tuple[int, ...]) -> float:
-        """Time that a worker takes, with the help of its node."""
+        """Time that the node of a worker takes."""
         if not self._nodes or len(shards) == 1:
             return self._alone(worker, len(shards))
         known = self._shares.get((worker, shards))
@@ -73,9 +72,8 @@ class ComputingTimes:
     def _together(self, shares: Shares) -> float:
         units = self._n_used[shares.owners] + shares.ranks
         self._make(int(units.max()) + 1)
-        times = np.bincount(shares.places, weights=self._times[shares.owners, units])
         self._n_used[shares.workers] += shares.counts
-        return float(times.max())
+        return float(self._times[shares.owners, units].sum())
 
     def _dealt(self, worker: int, shards: tuple[int, ...]) -> Shares:
         """Each shard to its first holder on the node of the worker."""
@@ -87,8 +85,8 @@ class ComputingTimes:
         for owner in owners:
             ranks.append(seen.get(owner, 0))
             seen[owner] = ranks[-1] + 1
-        workers, places, counts = np.unique(owners, return_inverse=True, return_counts=True)
-        return Shares(np.array(owners), np.array(ranks), workers, counts, places)
+        workers, counts = np.unique(owners, return_counts=True)
+        return Shares(np.array(owners), np.array(ranks), workers, counts)
 
     def _make(self, n_wanted: int) -> None:
         while n_wanted > (n_known := self._times.shape[1]):

@@ -1,8 +1,8 @@
 """Exact runs and local parameters in virtual time: real answers, and times of a latency model.
 
 The coordinator, the scheme and the evaluations are the real ones. A worker takes one computing time
-for each shard of a task; the workers of a node share a task, and do their shards side by side. So
-an exact run in virtual time has the draws of a real one.
+for each shard of a task; where workers share a node, it is that of the worker that holds the shard.
+So an exact run in virtual time has the draws of a real one.
 """
 
 from collections.abc import Iterator, Sequence

@@ -47,7 +47,7 @@ class Student:
         log_sigma, log_nu = np.moveaxis(log_scales, -1, 0)
         nu, z = np.exp(log_nu), (response - eta) * np.exp(-log_sigma)
         tails = 0.5 * (nu + 1) * np.log1p(z**2 / nu)
-        return np.asarray(_constants(nu)[0] - log_sigma - tails)
+        return np.asarray(log_constants(nu)[0] - log_sigma - tails)
 
     def outside(
         self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
@@ -70,7 +70,7 @@ class Student:
         log_sigma, log_nu = log_scales.T
         nu, total = np.exp(log_nu), kept.counts.sum()
         sums = _sums_of_rows(kept, betas, log_scales, gradient)
-        constant, slope = _constants(nu)
+        constant, slope = log_constants(nu)
         logs, by_beta, shares = sums.log_likelihoods, sums.coefficients, sums.log_scales
         values = total * (constant - log_sigma) - 0.5 * (nu + 1) * logs
         if by_beta is None or shares is None:
@@ -137,7 +137,7 @@ def _misfits(kept: Rows, betas: Array, log_sigma: Array) -> Iterator[tuple[slice
         yield part, z, np.multiply(z, z, out=squares)
 
 
-def _constants(nu: Array) -> tuple[Array, Array]:
+def log_constants(nu: Array) -> tuple[Array, Array]:
     """log Γ((ν+1)/2) - log Γ(ν/2) - log(νπ)/2, and its derivative in log ν."""
     half = 0.5 * nu
     inverse = 1 / np.maximum(half, _MANY)

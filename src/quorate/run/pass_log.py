@@ -42,14 +42,14 @@ class PassLog:
     surveys
         What was found of each shard: `mode` and `lower`, if it has a Gaussian fit.
     spoken_for
-        Workers whose answers came with those of another, which lives on the same node.
+        Workers whose answers came with those of another on the same node, and that other one.
     """
 
     def __init__(self, scheme: ExactScheme) -> None:
         self._scheme = scheme
         self.inquiry: Inquiry = scheme.inquiry
         self.surveys: dict[int, Arrays] = {}
-        self.spoken_for: set[int] = set()
+        self.spoken_for: dict[int, int] = {}
         self._phases: dict[str, PhaseTold] = {}
 
     def take(self, record: PassRecord) -> None:
@@ -72,7 +72,8 @@ class PassLog:
 
     def heard(self, part: PartAnswered) -> None:
         """Take in that a worker has answered."""
-        self.spoken_for.update(set(part.together) - {part.worker})
+        others = (worker for worker in part.together if worker != part.worker)
+        self.spoken_for |= dict.fromkeys(others, part.worker)
 
     def extend(self, n_draws: int) -> None:
         """Take in that more draws are asked for."""

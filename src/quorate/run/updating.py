@@ -72,7 +72,7 @@ def update(
         How the new rows are cut, if not as before: see `sample`. Give a `Cut` with its transform if
         the run was made with one.
     model
-        As for `resume`.
+        A model with the parameters of the one of the run, in place of that.
     draws, seed, engine
         As for `sample`; those of the run by default.
     until, run_dir, progress, every, check
@@ -81,6 +81,11 @@ def update(
     folder = Path(run.run_dir if isinstance(run, Result) else run)
     known = _Known.of(folder)
     own, sampler = kept_model.opened(folder, known.configuration, model)
+    names = known.configuration["names"]
+    require(
+        list(own.names) == names,
+        f"The model has parameters {list(own.names)}, but the run has parameters {names}.",
+    )
     old = same_shards(folder, known.configuration)
     if isinstance(old, PlacedShards):
         raise BadInputError(
