@@ -73,8 +73,8 @@ class Job:
     shard_folder: str
     n_shards: int
     seed: int
-    is_on_device: bool = False
     placed: PlacedShards | None = None  # where rows lie that workers read in place
+    is_on_device: bool = False
 
     def sites(self, held: Sequence[Sequence[int]]) -> dict[int, str]:
         """The site of each worker whose rows lie at one site only; `held` are its shards."""
