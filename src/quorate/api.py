@@ -232,7 +232,8 @@ def _new_run(
     settings.engine_options.check()
     packed({"model": model, "sampler": sampler})  # raises now if that cannot be
     stopping = Stopping(settings.chosen_until)
-    tell = cutting(settings.workers, settings.draws, listen)
+    in_place = settings.cut.is_in_place
+    tell = cutting(settings.workers, settings.draws, listen, in_place=in_place)
     with (
         stopping.on_signals(),
         run_folder(settings.run_dir) as folder,
