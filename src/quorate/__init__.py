@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from quorate.planner import Plan, plan
     from quorate.protocol.schemes import CMC, Adaptive, Coded, Grouped
     from quorate.results.result import Result
+    from quorate.run.learning import design_in_place
     from quorate.run.opened import load
     from quorate.run.stopping import Until
     from quorate.run.updating import update
@@ -49,6 +50,7 @@ __all__ = [
     "Verdict",
     "check",
     "combine",
+    "design_in_place",
     "gaussian_mean_model",
     "load",
     "paper_subposteriors",
@@ -75,6 +77,7 @@ _found = lazily(
         "planner": ("Plan", "plan"),
         "protocol.schemes": ("CMC", "Adaptive", "Coded", "Grouped"),
         "results.result": ("Result",),
+        "run.learning": ("design_in_place",),
         "run.opened": ("load",),
         "run.stopping": ("Until",),
         "run.updating": ("update",),

@@ -23,6 +23,7 @@ from quorate.run.beginning import KINDS, begun, finished, run_folder
 from quorate.run.configuration import SHARDS, configuration_of, same_shards
 from quorate.run.few_groups import warn_of_few_groups
 from quorate.run.history import History
+from quorate.run.in_place import cut_into_shards, settled_for
 from quorate.run.progress import Listener, cutting, silence
 from quorate.run.progress_shown import shown
 from quorate.run.run import N_POINTS, Run
@@ -77,7 +78,9 @@ def _section(doc: str) -> str:
     return (
         "Parameters\n----------\nmodel\n    The model whose posterior to draw from; or a PyMC or "
         "bambi model, or a NumPyro program.\ndata\n    Arrays by name, a pandas, polars or Arrow "
-        "table, or Parquet or CSV files. Models of\n    PyMC and bambi hold their own.\n" + listed
+        "table, or Parquet or CSV files. Models of\n    PyMC and bambi hold their own. With "
+        "by='in-place', Parquet files that workers read\n    themselves, or such files by the name "
+        "of the only site that has them.\n" + listed
     )
 
 
@@ -220,8 +223,8 @@ def _new_run(
     given: object, data: object, settings: Settings, n_points: int, listen: Listener
 ) -> Iterator[Run]:
     """A run with all its files, which hears signals while it lives."""
-    model, data = understood(given, data)
-    settings = settings.for_model(model)
+    model, data = understood(given, data, in_place=settings.cut.is_in_place)
+    settings = settled_for(data, settings.for_model(model))
     settings.make_scheme(model.dim)  # raises what is wrong with it before rows are read
     sampler = settings.chosen_sampler
     if settings.chosen_method == "merge" and settings.scheme_options.needs_common_randomness:
@@ -229,9 +232,13 @@ def _new_run(
     settings.engine_options.check()
     packed({"model": model, "sampler": sampler})  # raises now if that cannot be
     stopping = Stopping(settings.chosen_until)
-    with stopping.on_signals(), run_folder(settings.run_dir) as folder:
-        tell = cutting(settings.workers, settings.draws, listen)
-        shards = settings.cut.write(data, settings.workers, folder / SHARDS, settings.seed, tell)
+    in_place = settings.cut.is_in_place
+    tell = cutting(settings.workers, settings.draws, listen, in_place=in_place)
+    with (
+        stopping.on_signals(),
+        run_folder(settings.run_dir) as folder,
+        cut_into_shards(model, data, settings, folder / SHARDS, tell) as shards,
+    ):
         if settings.chosen_method == "merge":
             warn_of_few_groups(model, shards)
         with begun(model, sampler, shards, settings, folder, stopping, n_points) as run:

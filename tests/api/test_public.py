@@ -32,6 +32,7 @@ def test_public_names():
         "Verdict",
         "check",
         "combine",
+        "design_in_place",
         "gaussian_mean_model",
         "load",
         "paper_subposteriors",

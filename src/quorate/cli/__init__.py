@@ -14,6 +14,7 @@ from quorate.cli.planning import plan_command
 from quorate.cli.reporting import report_command
 from quorate.cli.salvaging import salvage_command
 from quorate.cli.sampling import resume_command, sample_command, summary_command
+from quorate.cli.submitting import kube_command, slurm_command
 from quorate.cli.updating import update_command
 from quorate.cli.watching import watch_command
 from quorate.errors import QuorateError, WorkerFailedError
@@ -61,5 +62,7 @@ for command in (
     reproduce_command,
     simulate_command,
     plan_command,
+    slurm_command,
+    kube_command,
 ):
     main.add_command(command)

@@ -21,6 +21,7 @@ from quorate.cli.console import err, out
 from quorate.cli.exporting import check_output, output_option, write_output
 from quorate.cli.flags import WithFlags, as_typed
 from quorate.cli.formulas import formula_options, regression_of_files
+from quorate.cli.in_place import tell_of_sites
 from quorate.cli.options import options_of, options_of_registry, taken, taken_of_registry
 from quorate.cli.watching import tell_address
 from quorate.data.complete import NA
@@ -68,7 +69,8 @@ METAVARS = {
     "slow": "NxF",
     "dead": "N[@B]",
     "straggle": "TAIL",
-    "by": "shuffle|files|stratify:COLUMN|group:COLUMN",
+    "by": "shuffle|files|stratify:COLUMN|group:COLUMN|in-place",
+    "scratch": "DIR",
     "code": "|".join(CODES),
     "precision": "|".join(PRECISIONS),
     "pairing": "|".join(PAIRINGS),
@@ -90,7 +92,7 @@ OUTPUT = output_option()
 @options_of(Settings, _PLAIN, metavars=METAVARS)
 @click.option("--thin", type=int, metavar="N", help="Keep every N-th step of the sampler.")
 @options_of(Until, flags=FLAGS, metavars=METAVARS)
-@options_of(Cut, ["by"], metavars=METAVARS)
+@options_of(Cut, ["by", "scratch"], metavars=METAVARS)
 @click.option("--columns", metavar="A,B,…", help="Columns of the data that the model reads.")
 @options_of_registry(SCHEMES, leave_out=["redundancy"], metavars=METAVARS)
 @options_of_registry(ENGINES, flags=FLAGS, metavars=METAVARS)
@@ -117,7 +119,7 @@ def sample_command(
 ) -> None:
     """Draw from the posterior of a model on this machine, or on a Ray cluster."""
     check_output(output)
-    settings = _settings(options, thin)
+    settings, is_in_place = _settings(options, thin), Cut(options["by"]).is_in_place
     require_installed({**getattr(settings["engine"], "needs", {}), **(NEEDED if watch else {})})
     if formula is None:
         require(len(what) >= 2, "Give MODEL.py:NAME and then data, or a --formula and data.")
@@ -126,10 +128,21 @@ def sample_command(
         cut = Cut(columns=columns.split(",") if columns else None, na=na)
     else:
         files, cut = list(what), Cut()
-        model = regression_of_files(formula, files, family, prior, allow_python=allow_python, na=na)
+        where = {name: given for name, given in settings.items() if name in ("workers", "engine")}
+        model = regression_of_files(
+            formula,
+            files,
+            family,
+            prior,
+            in_place=where if is_in_place else None,
+            allow_python=allow_python,
+            na=na,
+        )
+    if is_in_place:
+        tell_of_sites(files)
     command = as_typed(click.get_current_context(), what, _OF_THE_POSTERIOR)
     made_by = {**(cut.made_by or {}), COMMAND: command}
-    settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by"]))
+    settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by", "scratch"]))
     with told(output) as tell, folder_of(run_dir, files) as folder:
         with page_beside(folder, tell_address) if watch else nullcontext():
             progress = progress_of(as_json)

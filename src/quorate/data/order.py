@@ -5,11 +5,14 @@ import numpy as np
 from quorate._types import IntArray
 from quorate.data.codes import OWNERS
 from quorate.data.partition import Owners, Partition, shuffled
+from quorate.data.placed import PlacedShards, Shards
 from quorate.data.store import ShardSet
 
 
-def rows_of_data(shards: ShardSet) -> list[IntArray] | None:
+def rows_of_data(shards: Shards) -> list[IntArray] | None:
     """For each shard, the numbers of its rows in the data; None if that was not written down."""
+    if isinstance(shards, PlacedShards):
+        return shards.rows_of_data()
     owners = owners_of(shards)
     if owners is None:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.data.write import ShardSet
+from quorate.data.placed import PlacedShards, Shards
 from quorate.engines.packing import code_print, packed
 from quorate.journal import Journal, Record, Started
 from quorate.models.axes import axes_of
@@ -19,6 +19,7 @@ from quorate.models.scales import natural_scales
 from quorate.models.subposterior import Target
 from quorate.results.result import Result
 from quorate.run import kept_model
+from quorate.run.configuration import PLACED
 from quorate.run.exact import ExactRun
 from quorate.run.folder import chosen_folder
 from quorate.run.progress import Listener
@@ -35,7 +36,7 @@ _PYTHON = ".".join(map(str, sys.version_info[:3]))
 def begun(
     model: Model,
     sampler: Sampler,
-    shards: ShardSet,
+    shards: Shards,
     settings: Settings,
     folder: Path,
     stopping: Stopping,
@@ -77,7 +78,7 @@ def run_folder(run_dir: str | Path | None) -> AbstractContextManager[Path]:
 
 
 def _configuration(
-    model: Model, settings: Settings, shards: ShardSet, checksum: str
+    model: Model, settings: Settings, shards: Shards, checksum: str
 ) -> dict[str, Any]:
     """What the journal holds about a run: enough to say what it is, and whether a model fits."""
     return {
@@ -92,6 +93,7 @@ def _configuration(
         "model": checksum,
         "shards": list(shards.fingerprints),
         "rows": list(shards.n_rows),
+        PLACED: shards.checksum if isinstance(shards, PlacedShards) else None,
         "made_by": dict(settings.cut.made_by or {}),
         "versions": {"quorate": version("quorate"), "numpy": version("numpy"), "python": _PYTHON},
     }

@@ -306,8 +306,9 @@ class History:
             given = _Given(event.first_draw, event.first_draw + event.n_draws, event.time)
             self._given.setdefault(key, []).append(given)
             return
-        if isinstance(event, WorkerEvent) and event.takes_away:
-            self._gone.setdefault(event.worker, event.time)
+        if isinstance(event, WorkerEvent) and event.what.ends_work:
+            if event.takes_away:
+                self._gone.setdefault(event.worker, event.time)
             self._take_back(event.worker)
         elif isinstance(event, Resumed):
             self._gone.clear()

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
 from quorate.data.codes import LEVELS
-from quorate.data.write import ShardSet
+from quorate.data.placed import Shards
+from quorate.data.placed_groups import groups_held
 from quorate.errors import require
 from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.protocol import Model
@@ -69,7 +70,7 @@ class LocalRun:
         """Which of the groups each shard holds; shards with none are left out."""
         held, missing = {}, groups
         for shard in self._run.included:
-            there = np.isin(groups, self._run.shards.shard(shard)[LEVELS[0]], kind="table")
+            there = np.isin(groups, groups_held(self._run.shards, shard), kind="table")
             if there.any():
                 held[shard] = groups[there]
                 missing = np.setdiff1d(missing, groups[there])
@@ -96,7 +97,7 @@ def opened(folder: Path) -> LocalParameters:
         return LocalParameters.of(model, draws, rows, folder, run)
 
 
-def labels_of_level(shards: ShardSet, name: str, model: Model) -> NDArray[Any]:
+def labels_of_level(shards: Shards, name: str, model: Model) -> NDArray[Any]:
     """Labels by code. Pairs of values, of groups within groups, are text: `WA:King`.
 
     The groups of a program are numbers in the data. They get the names that the program has for

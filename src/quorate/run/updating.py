@@ -13,8 +13,9 @@ from typing import Any
 
 from quorate.data.append import append_shards
 from quorate.data.cut import COMMAND, Cut
+from quorate.data.placed import PlacedShards
 from quorate.engines.options import EngineOptions
-from quorate.errors import require
+from quorate.errors import BadInputError, require
 from quorate.journal import JournalReader, PassRecord
 from quorate.models.protocol import Model
 from quorate.passes.first_fit import Before
@@ -86,6 +87,11 @@ def update(
         f"The model has parameters {list(own.names)}, but the run has parameters {names}.",
     )
     old = same_shards(folder, known.configuration)
+    if isinstance(old, PlacedShards):
+        raise BadInputError(
+            f"The rows of {folder} stay in place, and rows can only be added to runs that have "
+            "their own shards. Sample all files anew, with by='in-place'."
+        )
     settings = known.settings.without_faults(
         draws=known.settings.draws if draws is None else draws,
         seed=known.settings.seed if seed is None else seed,
