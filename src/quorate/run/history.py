@@ -97,8 +97,7 @@ class History:
             self.settings = self._settings(self.configuration["settings"])
             self.dim = int(self.configuration["dim"])
             self.scheme, self.passes = self._make_scheme()
-            is_exact = self.passes is not None
-            self._fitting = Fitting(folder, self.scheme, self.dim, is_exact=is_exact)
+            self._fitting = Fitting(folder, self.scheme, self.dim, is_exact=bool(self.passes))
         except BaseException:
             self._reader.close()
             raise
