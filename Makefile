@@ -7,7 +7,7 @@ VERSIONS ?= 3.11 3.13
 OF_VERSIONS := tests/results tests/run/test_opened.py tests/models/test_programs.py \
 	tests/models/test_groups_numpyro.py tests/models/test_groups_pymc.py tests/merging/test_rules.py
 
-.PHONY: help demo paper test test-versions lint hooks bench soak docs clean
+.PHONY: help demo paper test test-versions cluster-test lint hooks bench soak docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ test-versions: ## Run the tests of ArviZ, PyMC and NumPyro on VERSIONS, with the
 			grep -E '^(arviz|numpyro|pymc|jax|numpy|xarray)==' | paste -sd' ' -)"; \
 		$$in/bin/python -m pytest -n auto --dist loadgroup --seed $(SEED) $(OF_VERSIONS); \
 	done
+
+# Machines are network namespaces, so this needs root and Linux, and for Slurm Debian's packages
+# slurm-wlm and munge. What cannot run says so.
+cluster-test: .venv/.installed ## Run Ray and Slurm on several machines made of namespaces
+	$(BIN)/python -m pytest -n 0 --cluster --capture=no -rs --seed $(SEED) \
+		tests/engines/test_ray_machines.py tests/engines/test_slurm.py tests/engines/test_kube.py
 
 lint: .venv/.installed ## Run ruff, mypy and import-linter, as CI does
 	$(BIN)/ruff check

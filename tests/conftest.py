@@ -52,12 +52,16 @@ SHARED = {"checked", "client", "complaints", "crowded", "few", "fitted", "undist
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="seed of all randomness in tests")
+    parser.addoption("--cluster", action="store_true", help="run tests that build whole clusters")
 
 
 @pytest.hookimpl(tryfirst=True)  # before groups are made of the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order tests by SLOW, and group those that share a fixture."""
     items.sort(key=_rank)
+    for item in items:
+        if item.get_closest_marker("cluster") and not item.config.getoption("--cluster"):
+            item.add_marker(pytest.mark.skip(reason="builds a cluster: make cluster-test runs it"))
     for item in items:
         if SHARED & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))

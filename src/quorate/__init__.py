@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from quorate.planner import Plan, plan
     from quorate.protocol.schemes import CMC, Adaptive, Coded, Grouped
     from quorate.results.result import Result
+    from quorate.run.learning import design_in_place
     from quorate.run.opened import load
     from quorate.run.stopping import Until
+    from quorate.run.updating import update
     from quorate.trust.verdict import Verdict
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "Verdict",
     "check",
     "combine",
+    "design_in_place",
     "gaussian_mean_model",
     "load",
     "paper_subposteriors",
@@ -56,6 +59,7 @@ __all__ = [
     "sample",
     "simulate",
     "stream",
+    "update",
 ]
 
 _found = lazily(
@@ -73,8 +77,10 @@ _found = lazily(
         "planner": ("Plan", "plan"),
         "protocol.schemes": ("CMC", "Adaptive", "Coded", "Grouped"),
         "results.result": ("Result",),
+        "run.learning": ("design_in_place",),
         "run.opened": ("load",),
         "run.stopping": ("Until",),
+        "run.updating": ("update",),
         "trust.verdict": ("Verdict",),
     },
 )

@@ -32,6 +32,7 @@ def test_public_names():
         "Verdict",
         "check",
         "combine",
+        "design_in_place",
         "gaussian_mean_model",
         "load",
         "paper_subposteriors",
@@ -40,6 +41,7 @@ def test_public_names():
         "sample",
         "simulate",
         "stream",
+        "update",
     ]
     assert all(hasattr(quorate, name) for name in quorate.__all__)
 

@@ -62,9 +62,10 @@ def cluster():
             "include_dashboard": False,
             "node_ip_address": "127.0.0.1",
             "_system_config": soon,
+            "resources": {"A": 1},
         }
         cluster = Cluster(initialize_head=True, head_node_args=options)
-        cluster.add_node(node_ip_address="127.0.0.1")
+        cluster.add_node(node_ip_address="127.0.0.1", resources={"B": 1})
         wait_until_known(cluster)
         yield cluster
         cluster.shutdown()
@@ -202,7 +203,7 @@ def test_an_actor_that_is_stopped_is_replaced(cluster, rows, tmp_path, engine, o
     engine.act = stop
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert result.stopped == "done"
-    assert [note.what for _, note in result.timeline.notes] == ["silent", "restarted"]
+    assert [note.what for _, note in result.timeline.notes][:2] == ["silent", "restarted"]
     np.testing.assert_array_equal(result.unconstrained, of_processes)
     assert all(ended(pidfd) for pidfd in stopped)
 
@@ -252,6 +253,57 @@ def test_rows_that_a_node_does_not_see_are_delivered(
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert was_delivered == [True]
     np.testing.assert_array_equal(result.unconstrained, of_processes)
+
+
+@pytest.fixture
+def lake(rows, tmp_path):
+    """Rows in two files."""
+    from pyarrow import parquet, table
+
+    for number, part in enumerate(np.array_split(np.arange(N_ROWS), 2)):
+        columns = {"a": rows["z"][part, 0], "b": rows["z"][part, 1]}
+        parquet.write_table(table(columns), tmp_path / f"{number}.parquet")
+    return tmp_path
+
+
+def in_place(data, folder, scratch, **options):
+    def stacked(columns):
+        return {"z": np.column_stack([columns["a"], columns["b"]])}
+
+    cut = quorate.Cut("in-place", transform=stacked, scratch=str(scratch))
+    return sample(data, folder, method="exact", by=cut, **options)
+
+
+def test_rows_in_place_are_read_by_actors(cluster, lake, tmp_path, seed):
+    files, scratch = str(lake / "*.parquet"), tmp_path / "scratch"
+    engine = quorate.Ray(cluster.address)
+    found = in_place(files, tmp_path / "ray", scratch, engine=engine, seed=seed)
+    assert list(scratch.iterdir()) == []
+    expected = in_place(files, tmp_path / "process", scratch, seed=seed)
+    np.testing.assert_array_equal(found.unconstrained, expected.unconstrained)
+
+
+def test_workers_live_where_the_rows_of_their_site_are(cluster, lake, tmp_path, seed, monkeypatch):
+    import ray
+
+    placed, close = [], RayEngine.close
+
+    def closing(engine):
+        placed.append((dict(engine.placed), {site: engine._cluster.node_of(site) for site in "AB"}))
+        close(engine)
+
+    monkeypatch.setattr(RayEngine, "close", closing)
+    sites = {"B": lake / "0.parquet", "A": lake / "1.parquet"}
+    engine, scratch = quorate.Ray(cluster.address), tmp_path / "scratch"
+    result = in_place(sites, tmp_path / "ray", scratch, engine=engine, seed=seed)
+    assert result.redundancy == 1
+    for homes, nodes in placed:
+        assert homes == {0: nodes["B"], 1: nodes["A"]}
+        assert nodes["A"] != nodes["B"]
+    assert len(placed) == 2  # to read, and to draw
+    with pytest.raises(BadInputError, match="no node of the cluster is the site C"):
+        in_place({"C": lake / "0.parquet"}, tmp_path / "c", scratch, workers=1, engine=engine)
+    assert not ray.is_initialized()
 
 
 def test_a_run_on_ray_is_gone_on_with_by_processes(cluster, rows, tmp_path, of_processes):

@@ -8,6 +8,7 @@ from helpers.targets import LogisticWithGradient, logistic_rows
 from quorate.engines.packing import packed, unpacked
 from quorate.engines.service import packed_job
 from quorate.engines.worker import Chains, Job
+from quorate.errors import BadInputError
 from quorate.models import linear
 from quorate.models.formula import design
 from quorate.protocol.schemes.cmc import SendDraws
@@ -48,3 +49,28 @@ def test_workers_need_no_pandas_for_a_formula(rng):
         assert lighter.names == model.names
         assert b"pandas" not in packed_job(job)
         assert b"pandas" in packed({"model": model})  # the control
+
+
+class Stepping:
+    """A sampler that moves until it is told to stop."""
+
+    moves = True
+
+    def warm_up(self, target, stream):
+        return {"place": np.array(0.0)}
+
+    def draw(self, target, state, stream, n):
+        places = state["place"] + self.moves * np.arange(1, n + 1)
+        return np.tile(places[:, None], 2), {"place": places[-1]}
+
+
+def test_a_chain_that_stands_still_is_told_from_one_that_sends_single_draws():
+    sampler = Stepping()
+    chains = Chains(Job(LogisticWithGradient(2), sampler, SendDraws(), "", 1, 0), OneShard())
+    for _ in range(1_100):
+        chains.draw(0, 0, 1)
+    sampler.moves = False
+    for _ in range(999):
+        chains.draw(0, 0, 1)
+    with pytest.raises(BadInputError, match="has not moved for 1000 draws"):
+        chains.draw(0, 0, 1)

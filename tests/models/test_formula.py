@@ -105,13 +105,40 @@ def test_listed_levels_have_their_order(columns):
     assert np.array_equal(learned.arrays(columns)["X"][:, 1:].T, expected)
 
 
+@pytest.mark.parametrize(
+    "term",
+    [
+        "center(hour)",
+        "scale(hour, ddof=0)",
+        "scale(log(hour), center=False)",
+        "standardize(hour, rescale=False)",
+        "scale(hour, 10.0)",
+        "{center(hour) * 2}",
+        "origin:center(hour)",
+    ],
+)
+def test_means_of_all_rows_are_those_of_all_chunks(columns, term):
+    frame = pd.DataFrame(columns).sort_values("hour")
+    whole = design(f"late ~ {term}", frame)
+    streamed = design(f"late ~ {term}", [frame[:30], frame[30:]])
+    assert streamed.names == whole.names
+    expected = whole.arrays(frame)["X"]
+    np.testing.assert_allclose(streamed.arrays(frame)["X"], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_response_may_be_centred(columns):
+    frame = pd.DataFrame(columns).sort_values("hour")
+    streamed = design("center(hour) ~ late", [frame[:30], frame[30:]])
+    centred = frame["hour"] - frame["hour"].mean()
+    np.testing.assert_allclose(streamed.arrays(frame)["y"], centred, atol=1e-12)
+
+
 def test_what_needs_all_rows_is_not_streamed(columns):
     frame = pd.DataFrame(columns)
-    learned = design("late ~ center(hour)", frame)
-    centred = frame["hour"] - frame["hour"].mean()
-    np.testing.assert_allclose(learned.arrays(frame[:5])["X"][:, 1], centred[:5])
-    with pytest.raises(BadInputError, match=r"center\(hour\).*cannot be streamed"):
-        design("late ~ center(hour)", [frame[:30], frame[30:]])
+    for term in ("poly(hour, 2)", "scale(center(hour))"):
+        design(f"late ~ {term}", frame)
+        with pytest.raises(BadInputError, match=r"hour.*cannot be streamed"):
+            design(f"late ~ {term}", [frame[:30], frame[30:]])
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,8 @@ def test_columns_that_vary_have_the_encoding_of_the_whole(table):
 
 
 def test_terms_that_need_all_rows_are_not_streamed(table):
-    with pytest.raises(BadInputError, match=r"center\(age\) depends on all rows"):
-        design("y ~ 1 + (center(age) | patient)", [table[:300], table[300:]])
+    with pytest.raises(BadInputError, match=r"poly\(age, 2\) depends on all rows"):
+        design("y ~ 1 + (poly(age, 2) | patient)", [table[:300], table[300:]])
 
 
 @pytest.mark.parametrize("allow_python", [False, True])

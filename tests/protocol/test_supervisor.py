@@ -20,6 +20,7 @@ from quorate.protocol.messages import (
     WorkerFailed,
     WorkerJoined,
     WorkerLost,
+    WorkerMoved,
 )
 from quorate.protocol.patience import Limits
 
@@ -225,6 +226,24 @@ def test_neighbours_of_a_worker_that_was_ended_are_not_to_blame():
     assert words(commands) == ["lost"]
     assert only(Start, supervisor.handle(Tick(), 2.0)) == [Start(0, 1)]
     assert words(supervisor.handle(WorkerLost(0), 3.0)) == ["lost", "retired"]
+
+
+def test_a_worker_that_moves_starts_anew_at_once_and_continues():
+    supervisor = supervised(restarts=0)
+    working(supervisor, 0)
+    note, *commands = supervisor.handle(WorkerMoved(0, "its node drains"), 1.0)
+    assert note == Note(0, "moved", "its node drains")
+    assert (commands[0], commands[-1]) == (Kill(0), Start(0, 1))
+    assert supervisor.gone == frozenset()
+    [task] = only(Task, supervisor.handle(WorkerJoined(0), 2.0))
+    assert (task.first_draw, task.start["place"]) == (4, 4)
+    assert words(supervisor.handle(WorkerLost(0), 3.0)) == ["lost", "retired"]  # none was used up
+
+
+def test_a_worker_that_is_gone_does_not_move():
+    supervisor = supervised()
+    supervisor.handle(WorkerLost(0), 1.0)
+    assert supervisor.handle(WorkerMoved(0, "its node drains"), 1.1) == []
 
 
 def test_a_failure_that_was_recovered_from_is_forgotten():

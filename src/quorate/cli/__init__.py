@@ -14,6 +14,8 @@ from quorate.cli.planning import plan_command
 from quorate.cli.reporting import report_command
 from quorate.cli.salvaging import salvage_command
 from quorate.cli.sampling import resume_command, sample_command, summary_command
+from quorate.cli.submitting import kube_command, slurm_command
+from quorate.cli.updating import update_command
 from quorate.cli.watching import watch_command
 from quorate.errors import QuorateError, WorkerFailedError
 
@@ -48,6 +50,7 @@ def main() -> None:
 for command in (
     sample_command,
     resume_command,
+    update_command,
     summary_command,
     report_command,
     watch_command,
@@ -59,5 +62,7 @@ for command in (
     reproduce_command,
     simulate_command,
     plan_command,
+    slurm_command,
+    kube_command,
 ):
     main.add_command(command)

@@ -1,6 +1,6 @@
 """Options of `quorate sample` for formulas, and the regression that they make."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast, get_args
 
 import click
@@ -12,6 +12,7 @@ from quorate.models.formula import design
 from quorate.models.particular_priors import read_priors
 from quorate.models.protocol import Model
 from quorate.models.regressions import FAMILIES, regression, require_family
+from quorate.run.learning import design_in_place
 
 _OPTIONS = (
     click.option(
@@ -58,15 +59,24 @@ def regression_of_files(
     family: str | None,
     priors: Sequence[str],
     *,
+    in_place: Mapping[str, Any] | None,
     allow_python: bool,
     na: str,
 ) -> Model:
-    """The regression of a formula, which learns its encoding from the files."""
+    """The regression of a formula, which learns its encoding from the files.
+
+    With `in_place`, options of `quorate.design_in_place`, workers read them.
+    """
     family = family or "gaussian"
     require_family(family)
     others, named = read_priors(priors)
-    table, way = open_table(list(files)), cast(NA, na)
-    learned = design(formula, table.batches(table.names), allow_python=allow_python, na=way)
+    way = cast(NA, na)
+    if in_place is not None:
+        options = {**in_place, "allow_python": allow_python, "na": way}
+        learned = design_in_place(formula, list(files), **options)
+    else:
+        table = open_table(list(files))
+        learned = design(formula, table.batches(table.names), allow_python=allow_python, na=way)
     if learned.n_dropped and learned.completeness is not None:
         err.print(f"Dropped: {learned.completeness.in_words}.", soft_wrap=True, markup=False)
     options = {} if others is None else {"prior": others}

@@ -12,6 +12,7 @@ from quorate.errors import require
 
 COMMAND = "command"  # in `made_by`: one that draws from the same posterior
 _SHUFFLE, _FILES, _GROUP = "shuffle", "files", "group"
+_IN_PLACE, _RANDOM = "in-place", "in-place-random"
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,10 @@ class Cut:
     Parameters
     ----------
     by
-        Which rows go together: shuffle, files, stratify:COLUMN, or group:COLUMN. By default rows
-        are shuffled; those of a model with groups stay together by group.
+        Which rows go together: shuffle, files, stratify:COLUMN, group:COLUMN, or in-place. By
+        default rows are shuffled; those of a model with groups stay together by group. Rows
+        in-place are read by the workers themselves, as they lie in Parquet files; if these are
+        random samples of the rows, in-place-random says so, and a merge is allowed.
     columns
         Columns of the data that the model reads; all by default.
     transform
@@ -32,6 +35,9 @@ class Cut:
         to run Python, and the command that draws from the same posterior.
     na
         What to do about rows with missing values in the columns that are read: raise, or drop them.
+    scratch
+        Folder on every node where workers copy the columns of rows in place that they read. By
+        default that of temporary files.
     """
 
     by: str | None = None
@@ -39,6 +45,31 @@ class Cut:
     transform: Transform | None = None
     made_by: Mapping[str, Any] | None = None
     na: NA = "raise"
+    scratch: str | None = None
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether workers read rows where they lie."""
+        return self._way in (_IN_PLACE, _RANDOM)
+
+    @property
+    def _way(self) -> str:
+        return (self.by or "").partition(":")[0]
+
+    def require_mergeable(self, named: bool) -> None:
+        """Refuse to merge draws of shards that nobody says are random samples of the rows.
+
+        Parameters
+        ----------
+        named
+            Whether the user asked for a merge by name.
+        """
+        require(
+            not self.is_in_place or (named and self._way == _RANDOM),
+            "A merge needs shards that are random samples of the rows, and rows in place are taken "
+            "as they lie. Use method='exact'. If the files are random samples, use method='merge' "
+            f"with by={_RANDOM!r}.",
+        )
 
     @property
     def chosen(self) -> str:
@@ -57,6 +88,8 @@ class Cut:
             return replace(self, by=self.chosen)
         if self.by is None:
             return replace(self, by=f"{_GROUP}:{groups}")
+        if self.is_in_place:  # workers tell the groups of their shards
+            return replace(self, by=f"{self._way}:{groups}")
         proven = f"{_FILES}:{groups}"
         if self.by in (_FILES, proven):
             return replace(self, by=proven)

@@ -21,6 +21,10 @@ _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
 
 def find_files(path: str | Path) -> list[Path]:
     """The files of a path, a folder or a glob pattern, sorted by name."""
+    require(
+        "://" not in str(path),
+        f"{path} is a URL. Rows at URLs are read by the workers themselves: use by='in-place'.",
+    )
     if Path(path).is_dir():
         found = [file for file in sorted(Path(path).iterdir()) if _is(file, _PARQUET + _CSV)]
     elif Path(path).exists():
@@ -74,35 +78,41 @@ class Files:
         return sum(self.rows_per_file)
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
-        import narwhals
-
-        schema, table_of = self._schema(names), load("pyarrow", "data").Table.from_batches
+        schema = common_schema(self.paths, self.schemas, names)
         for path in self.paths:
-            with _reading(path):
+            with reading(path):
                 for batch in _record_batches(path, schema):
-                    table = narwhals.from_native(table_of([batch]).select(names).cast(schema))
-                    yield {column.name: to_numpy(column) for column in table.iter_columns()}
+                    yield columns_of(batch, schema)
 
-    def _schema(self, names: Sequence[str]) -> Any:
-        """Types of the named columns that fit all files."""
-        arrow = load("pyarrow", "data")
-        for path, schema in zip(self.paths, self.schemas, strict=True):
-            for name in names:
-                require(
-                    name in schema.names,
-                    f"{path} has no column `{name}`, which other files have. Leave it out by "
-                    "`columns`.",
-                )
-        fields = []
+
+def common_schema(paths: Sequence[object], schemas: Sequence[Any], names: Sequence[str]) -> Any:
+    """Types of the named columns that fit all files."""
+    arrow = load("pyarrow", "data")
+    for path, schema in zip(paths, schemas, strict=True):
         for name in names:
-            each = [arrow.schema([arrow.field(name, s.field(name).type)]) for s in self.schemas]
-            try:
-                fields += arrow.unify_schemas(each, promote_options="permissive")
-            except arrow.ArrowException as error:
-                types = ", ".join(sorted({str(schema.field(name).type) for schema in each}))
-                message = f"Column `{name}` has different types in its files: {types}. Use one."
-                raise BadInputError(message) from error
-        return arrow.schema(fields)
+            require(
+                name in schema.names,
+                f"{path} has no column `{name}`, which other files have. Leave it out by "
+                "`columns`.",
+            )
+    fields = []
+    for name in names:
+        each = [arrow.schema([arrow.field(name, s.field(name).type)]) for s in schemas]
+        try:
+            fields += arrow.unify_schemas(each, promote_options="permissive")
+        except arrow.ArrowException as error:
+            types = ", ".join(sorted({str(schema.field(name).type) for schema in each}))
+            message = f"Column `{name}` has different types in its files: {types}. Use one."
+            raise BadInputError(message) from error
+    return arrow.schema(fields)
+
+
+def columns_of(batch: Any, schema: Any) -> Columns:
+    """The columns of a record batch of pyarrow, with these types."""
+    import narwhals
+
+    table = load("pyarrow", "data").Table.from_batches([batch]).select(schema.names).cast(schema)
+    return {each.name: to_numpy(each) for each in narwhals.from_native(table).iter_columns()}
 
 
 def _is(path: Path, endings: tuple[str, ...]) -> bool:
@@ -110,7 +120,7 @@ def _is(path: Path, endings: tuple[str, ...]) -> bool:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: object) -> Iterator[None]:
     """Turn errors of pyarrow into one that names the file."""
     try:
         yield
@@ -121,7 +131,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _schema_and_length(path: Path) -> tuple[Any, int]:
     """The schema and the number of rows of a file."""
-    with _reading(path):
+    with reading(path):
         if _is(path, _PARQUET):
             with load("pyarrow.parquet", "data").ParquetFile(path) as file:
                 return file.schema_arrow, file.metadata.num_rows
@@ -131,13 +141,8 @@ def _schema_and_length(path: Path) -> tuple[Any, int]:
 
 def _record_batches(path: Path, schema: Any) -> Iterator[Any]:
     if _is(path, _PARQUET):
-        is_number = load("pyarrow.types", "data").is_primitive
-        row_bytes = sum(8 if is_number(field.type) else STRING_BYTES for field in schema)
-        step = max(1, BATCH_BYTES // row_bytes)
-        parquet = load("pyarrow.parquet", "data")
-        # By default pyarrow reads ahead until a file as large as memory is in memory.
-        with parquet.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False) as file:
-            yield from file.iter_batches(step, columns=schema.names)
+        with open_parquet(path) as file:
+            yield from file.iter_batches(rows_at_once(schema), columns=schema.names)
     else:
         csv = load("pyarrow.csv", "data")
         convert = csv.ConvertOptions(
@@ -149,6 +154,20 @@ def _record_batches(path: Path, schema: Any) -> Iterator[Any]:
         read = csv.ReadOptions(block_size=BATCH_BYTES)
         with csv.open_csv(path, read_options=read, convert_options=convert) as reader:
             yield from reader
+
+
+def open_parquet(source: Any) -> Any:
+    """A Parquet file, to be read in little memory: a path, or a file of pyarrow."""
+    # By default pyarrow reads ahead until a file as large as memory is in memory.
+    parquet = load("pyarrow.parquet", "data")
+    return parquet.ParquetFile(source, buffer_size=_READ_BYTES, pre_buffer=False)
+
+
+def rows_at_once(schema: Any) -> int:
+    """Number of rows of a batch of some megabytes."""
+    is_number = load("pyarrow.types", "data").is_primitive
+    row_bytes = sum(8 if is_number(field.type) else STRING_BYTES for field in schema)
+    return max(1, BATCH_BYTES // row_bytes)
 
 
 def to_numpy(column: Any) -> NDArray[Any]:

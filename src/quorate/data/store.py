@@ -9,7 +9,7 @@ Nothing is pickled, so opening a stranger's shards executes no code.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -158,7 +158,7 @@ class ShardSet:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the fingerprints of all shards, in order."""
-        return _sha256(list(self.fingerprints))
+        return fingerprint_of_all(self.fingerprints)
 
     def shard(self, number: int) -> StoredShard:
         """Shard `number`, counted from 0. Its arrays are mapped at first access."""
@@ -173,21 +173,7 @@ class ShardSet:
         Shape (n_groups,), over all shards. Groups within groups, `labels("inner")`, are pairs of
         values: a structured array with a field for each column.
         """
-        digests = dict(self.label_digests)
-        require(
-            name in digests,
-            f"The shards in {self.folder} have no labels of `{name}`. Cut the data by groups, with "
-            "by='group:COLUMN'.",
-        )
-        path = labels_path(self.folder, name)
-        try:
-            content = path.read_bytes()
-            labels = np.asarray(np.load(BytesIO(content), allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise _tampered(path) from error
-        if hashlib.sha256(content).hexdigest() != digests[name]:
-            raise _tampered(path)
-        return labels
+        return read_labels(self.folder, name, dict(self.label_digests))
 
     def verify(self) -> None:
         """Read all shards and raise `BadInputError` for the first that has changed."""
@@ -222,6 +208,24 @@ def labels_path(folder: Path, name: str) -> Path:
     return folder / f"labels-{name}.npy"
 
 
+def read_labels(folder: Path, name: str, digests: Mapping[str, str]) -> NDArray[Any]:
+    """The labels of the codes in an array, if their file is the one with this SHA-256."""
+    require(
+        name in digests,
+        f"The shards in {folder} have no labels of `{name}`. Cut the data by groups, with "
+        "by='group:COLUMN'.",
+    )
+    path = labels_path(folder, name)
+    try:
+        content = path.read_bytes()
+        labels = np.asarray(np.load(BytesIO(content), allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise _tampered(path) from error
+    if hashlib.sha256(content).hexdigest() != digests[name]:
+        raise _tampered(path)
+    return labels
+
+
 def content_digest(array: NDArray[Any]) -> str:
     """SHA-256 of the bytes of a little-endian array, row by row."""
     return hashlib.sha256(raw(array)).hexdigest()
@@ -239,6 +243,11 @@ def fingerprint(arrays: tuple[ArraySpec, ...], n_rows: int, digests: list[str]) 
         for spec, digest in zip(arrays, digests, strict=True)
     ]
     return _sha256(sorted(parts))
+
+
+def fingerprint_of_all(fingerprints: Sequence[str]) -> str:
+    """SHA-256 of the fingerprints of all shards, in order."""
+    return _sha256(list(fingerprints))
 
 
 def _sha256(content: object) -> str:

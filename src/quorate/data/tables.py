@@ -21,6 +21,7 @@ from quorate.data.files import (
     find_files,
     to_numpy,
 )
+from quorate.data.row_groups import RowGroups
 from quorate.errors import BadInputError, require
 
 
@@ -92,6 +93,8 @@ def open_table(data: object) -> Table:
 
 
 def _recognised(data: object) -> Table:
+    if isinstance(data, RowGroups):
+        return data
     if isinstance(data, Mapping):
         return _from_arrays(data)
     if isinstance(data, str | Path):
@@ -120,7 +123,9 @@ def _kind(data: object) -> str:
 def _from_arrays(data: Mapping[Any, Any]) -> InMemory:
     arrays = {str(name): _dense(str(name), value) for name, value in data.items()}
     for name, array in arrays.items():
-        require(array.ndim > 0, f"data[{name!r}] is {array}. Give an array with a value per row.")
+        hint = " For files at sites, use by='in-place'." if array.dtype.kind == "U" else ""
+        message = f"data[{name!r}] is {array}. Give an array with a value per row.{hint}"
+        require(array.ndim > 0, message)
     lengths = {name: len(array) for name, array in arrays.items()}
     require(len(set(lengths.values())) <= 1, f"Arrays of data must have one length, not {lengths}.")
     columns = list(arrays.values())

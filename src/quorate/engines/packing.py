@@ -15,14 +15,15 @@ _DEPTH = 4  # of attributes of attributes in which functions are looked for
 
 
 def packed(things: dict[str, Any]) -> bytes:
-    """Pack things into bytes."""
+    """Pack things into bytes. An error names the first of them."""
     import cloudpickle
 
+    name, first = next(iter(things.items()))
     try:
         bytes_of: bytes = cloudpickle.dumps(things)
     except Exception as error:
         raise BadInputError(
-            f"The model, a {type(things['model']).__name__}, cannot be sent to workers ({error}). "
+            f"The {name}, a {type(first).__name__}, cannot be sent to workers ({error}). "
             "Make it picklable."
         ) from None
     return bytes_of

@@ -23,13 +23,22 @@ def placement(held: Held, nodes: Nodes) -> dict[int, str]:
     placed: dict[int, str] = {}
     for worker in range(len(held)):
         placed[worker] = place(worker, held, nodes, placed)
-    moved = True
+    return settled(held, nodes, placed)
+
+
+def settled(held: Held, nodes: Nodes, placed: Mapping[int, str]) -> dict[int, str]:
+    """Where workers are after each has moved as long as that improves its place.
+
+    Workers that live on none of `nodes` stay where they are.
+    """
+    better, moved = dict(placed), True
+    movers = [worker for worker, node in placed.items() if node in nodes]
     while moved:  # ends: a move means fewer shared shards, or as many on a node with less load
         moved = False
-        for worker in placed:
-            better = place(worker, held, nodes, placed)
-            moved, placed[worker] = moved or better != placed[worker], better
-    return placed
+        for worker in movers:
+            found = place(worker, held, nodes, better)
+            moved, better[worker] = moved or found != better[worker], found
+    return better
 
 
 def place(worker: int, held: Held, nodes: Nodes, placed: Mapping[int, str]) -> str:
@@ -48,12 +57,14 @@ def place(worker: int, held: Held, nodes: Nodes, placed: Mapping[int, str]) -> s
     return min(nodes, key=cost)
 
 
-def is_silent(node: str, placed: Mapping[int, str], waited: Mapping[int, float]) -> bool:
+def is_silent(
+    node: str, placed: Mapping[int, str], waited: Mapping[int, float], overdue: float = _OVERDUE
+) -> bool:
     """Whether all workers on a node owe a sign of life that is overdue.
 
     `waited` has the seconds since each worker was asked for it; 0 if it owes none.
     """
-    return all(seconds > _OVERDUE for k, seconds in waited.items() if placed[k] == node)
+    return all(seconds > overdue for k, seconds in waited.items() if placed[k] == node)
 
 
 def usable(nodes: Nodes, silent: Collection[str]) -> Nodes:

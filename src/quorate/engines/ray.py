@@ -3,26 +3,23 @@
 The coordinator pulls: an actor that has work has two calls to answer, each with one block, and gets
 another call when an answer is read. Signs of life are calls that an actor answers in a thread of
 their own. Ray never restarts actors; the supervisor does.
-
-Ray takes about a minute to declare a node dead. A node whose workers have all gone silent is
-avoided at once, until it answers a question of its own.
 """
 
 import time
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from quorate._warnings import warn
+from quorate.data.placed import PlacedShards
 from quorate.data.write import ShardSet
 from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
-from quorate.engines.placement import Held, is_silent, place, placement, usable
+from quorate.engines.placement import Held
 from quorate.engines.ray_cluster import Cluster
+from quorate.engines.ray_homes import Homes, on
 from quorate.engines.ray_host import Host
 from quorate.engines.service import (
     WarningsHeard,
@@ -34,11 +31,23 @@ from quorate.engines.service import (
     task_frame,
 )
 from quorate.engines.worker import Job
-from quorate.errors import DeviceWarning
-from quorate.protocol.messages import Answer, Beat, Block, Event, Task, Work, WorkerLost
+from quorate.errors import BadInputError, DeviceWarning
+from quorate.protocol.messages import (
+    Answer,
+    Beat,
+    Block,
+    Event,
+    Task,
+    Work,
+    WorkerJoined,
+    WorkerLost,
+    WorkerMoved,
+)
 
 _CALLS = 2  # that an actor has to answer at a time
 _SECONDS_BETWEEN_BEATS = 1.0
+_SECONDS_BETWEEN_LOOKS = 0.5  # at the nodes
+_FORGETTING = 2.0  # seconds that actors have to remove their copies of rows
 _BEATS = "beats"  # the threads of an actor that answer for signs of life
 
 
@@ -47,6 +56,7 @@ class _Actor:
     """One actor, and the messages under way to it and back."""
 
     worker: int
+    node: str
     handle: Any
     calls: deque[Any] = field(default_factory=deque)  # answers to come, in order
     outgoing: list[bytes] = field(default_factory=list)  # tasks to go with the next call
@@ -57,6 +67,17 @@ class _Actor:
     beat: Any = None  # the answer to come
     asked: float = 0.0  # when it was asked for that
     next_beat: float = 0.0
+    has_joined: bool = False
+    has_answered: bool = False
+
+    @property
+    def is_at_ease(self) -> bool:
+        """Whether little is lost if it ends: it has no work, or has sent some of its results."""
+        return self.has_joined and (self.has_answered or not self.n_owed)
+
+    def waited(self, now: float) -> float:
+        """Seconds that it has owed a sign of life."""
+        return 0.0 if self.beat is None else now - self.asked
 
 
 class RayEngine:
@@ -87,25 +108,31 @@ class RayEngine:
         began_at: float = 0.0,
         gpus_per_worker: float = 0.0,
     ) -> None:
-        self._held = held
         self._share = gpus_per_worker
-        self._shards = ShardSet.open(job.shard_folder)
-        setup = packed_frame(setup_frame(job, handicaps or {}))
+        self._shards = job.placed or ShardSet.open(job.shard_folder)
+        self._packed_setup = packed_frame(setup_frame(job, handicaps or {}))
         self._cluster = Cluster(address)
         self._ray = self._cluster.ray
-        self._setup = self._ray.put(setup)
-        self._rows: dict[int, Any] = {}  # shards in the object store, of which there is one copy
+        self._rows: dict[int, Any] = {}  # shards in the object store
+        self._put_anew()
         self._actors: dict[int, _Actor] = {}
-        self.placed: dict[int, str] = {}
-        self._asked: dict[str, Any] = {}  # nodes that were silent, with their answers to come
+        self._homes = Homes(self._cluster, held, job.sites(held))
+        self._to_tell: list[Event] = []
+        self._next_look = 0.0
         self._warnings = WarningsHeard()
         self._start_time = time.monotonic() - began_at
+        self._require_sites()
 
     def __enter__(self) -> "RayEngine":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def placed(self) -> dict[int, str]:
+        """The node of every worker."""
+        return self._homes.placed
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -114,14 +141,12 @@ class RayEngine:
     def start(self, worker: int, attempt: int) -> None:
         """Start an actor for `worker`, on the node that keeps holders of a shard apart."""
         self.kill(worker)
-        nodes = usable(self._cluster.nodes(), self._silent_nodes())
-        if not self.placed:
-            self.placed = placement(self._held, nodes)
-        else:
-            self.placed[worker] = place(worker, self._held, nodes, self.placed)
-        node = self.placed[worker]
+        node = self._homes.choose(worker)
+        if node is None:
+            self._to_tell.append(WorkerLost(worker, _no_site(self._homes.sites[worker])))
+            return
         n_gpus = self._gpus_for(node)
-        actor = _Actor(worker, self._new_host(node, n_gpus), n_gpus=n_gpus)
+        actor = _Actor(worker, node, self._new_host(node, n_gpus), n_gpus=n_gpus)
         self._actors[worker] = actor
         device = packed_frame(device_frame("gpu" if n_gpus else CPU))
         frame = packed_frame(Frame("host", {"worker": worker, "attempt": attempt}))
@@ -139,21 +164,23 @@ class RayEngine:
 
     def poll(self, timeout: float) -> list[Event]:
         """Events so far; none if nothing happens within `timeout` seconds."""
-        beats = self._beats()
+        told = [*self._to_tell, *self._beats(), *self._looked()]
+        self._to_tell = []
         first = {actor.calls[0]: actor for actor in self._actors.values() if actor.calls}
         if not first:
-            time.sleep(0 if beats else timeout)
-            return beats
+            time.sleep(0 if told else timeout)
+            return told
         answers = list(first)
-        answered, _ = self._ray.wait(answers, timeout=0 if beats else timeout)
+        answered, _ = self._ray.wait(answers, timeout=0 if told else timeout)
         if answered and len(answers) > 1:
             answered, _ = self._ray.wait(answers, num_returns=len(answers), timeout=0)
-        return [*beats, *(event for answer in answered for event in self._heard(first[answer]))]
+        return [*told, *(event for answer in answered for event in self._heard(first[answer]))]
 
     def kill(self, worker: int) -> None:
         """End the actor of `worker` at once, if it has one."""
         if worker in self._actors:
-            self._suspect(self.placed[worker])
+            node = self._actors[worker].node
+            self._homes.ask_if_silent(node, self._lives(), self._waited())
             self._ray.kill(self._actors.pop(worker).handle)
 
     def pid(self, worker: int) -> int | None:
@@ -162,18 +189,35 @@ class RayEngine:
 
     def close(self) -> None:
         """End all actors, and the cluster if it is ours."""
+        self._forget()
         for actor in self._actors.values():
             self._ray.kill(actor.handle)
         self._actors.clear()
-        self._asked.clear()
+        self._homes.close()
         self._rows.clear()
         self._cluster.close()
+
+    def _require_sites(self) -> None:
+        """Raise if a site is not in the cluster. One that is lost later may come back."""
+        for site in self._homes.sites.values():
+            if self._cluster.node_of(site) is None:
+                self.close()
+                raise BadInputError(f"Rows cannot be read: {_no_site(site)}.")
+
+    def _forget(self) -> None:
+        """Have actors remove what they copied of rows in place, but for the run that follows."""
+        if isinstance(self._shards, PlacedShards) and self._shards.fingerprints and self._actors:
+            calls = [
+                actor.handle.forget.options(concurrency_group=_BEATS).remote()
+                for actor in self._actors.values()
+            ]
+            self._ray.wait(calls, num_returns=len(calls), timeout=_FORGETTING)
 
     def _gpus_for(self, node: str) -> float:
         """GPUs of a new worker on a node: its share, or none if the others there have them all."""
         if not self._share:
             return 0.0
-        given = [a.n_gpus for k, a in self._actors.items() if self.placed[k] == node]
+        given = [actor.n_gpus for actor in self._actors.values() if actor.node == node]
         left = self._cluster.gpus().get(node, 0.0) - sum(given)
         if left >= self._share:
             return self._share
@@ -187,27 +231,35 @@ class RayEngine:
         """
         resources = {"num_cpus": 0, "num_gpus": n_gpus, "memory": 1, "max_restarts": 0}
         actor_class = self._ray.remote(**resources, concurrency_groups={_BEATS: 1})(Host)
-        options = {"runtime_env": {"env_vars": environment()}, **_on(node, soft=True)}
+        options = {
+            "runtime_env": {"env_vars": environment()},
+            **on(node, soft=not self._homes.sites),
+        }
         return actor_class.options(**options).remote(self._shards.fingerprint)
 
-    def _suspect(self, node: str) -> None:
-        """Ask a node for an answer, if none of its workers gives any."""
-        now = time.monotonic()
-        waited = {
-            k: 0.0 if actor.beat is None else now - actor.asked for k, actor in self._actors.items()
-        }
-        if node not in self._asked and is_silent(node, self.placed, waited):
-            question = self._ray.remote(num_cpus=0, max_retries=0)(lambda: None)
-            self._asked[node] = question.options(**_on(node, soft=False)).remote()
+    def _lives(self) -> dict[int, str]:
+        return {worker: actor.node for worker, actor in self._actors.items()}
 
-    def _silent_nodes(self) -> set[str]:
-        """Nodes that were silent and have not answered since."""
-        for node, answer in list(self._asked.items()):
-            answered, _ = self._ray.wait([answer], timeout=0)
-            with suppress(self._ray.exceptions.RayError):  # Ray gives it up
-                if self._ray.get(answered):
-                    del self._asked[node]
-        return set(self._asked)
+    def _waited(self) -> dict[int, float]:
+        now = time.monotonic()
+        return {worker: actor.waited(now) for worker, actor in self._actors.items()}
+
+    def _looked(self) -> list[Event]:
+        """Workers that are lost with their nodes, or that move, if it is time to look."""
+        if time.monotonic() < self._next_look:
+            return []
+        self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
+        lost = self._homes.lost(self._lives(), self._waited())
+        for leaving in lost:
+            self.kill(leaving.worker)
+        if lost:
+            self._put_anew()
+        at_ease = {worker for worker, actor in self._actors.items() if actor.is_at_ease}
+        moves = self._homes.moves(self._lives(), at_ease)
+        return [
+            *(WorkerLost(*leaving, with_another=True) for leaving in lost),
+            *(WorkerMoved(*leaving) for leaving in moves),
+        ]
 
     def _beats(self) -> list[Event]:
         """Signs of life that have arrived; asks for the next ones when it is time."""
@@ -235,9 +287,19 @@ class RayEngine:
             outgoing, actor.outgoing = actor.outgoing, []
             actor.calls.append(actor.handle.turn.remote(*outgoing))
 
+    def _put_anew(self) -> None:
+        """Put what actors need into the object store of this node, from where they get it.
+
+        Nodes keep copies and get them from each other. Ray waits half a minute for a node that has
+        a copy and is gone, so copies are made anew when one may be.
+        """
+        self._setup = self._ray.put(self._packed_setup)
+        self._rows.clear()
+
     def _deliver(self, actor: _Actor, shards: tuple[int, ...]) -> None:
         for number in shards:
             if number not in actor.delivered:
+                assert not isinstance(self._shards, PlacedShards)
                 if number not in self._rows:
                     self._rows[number] = self._ray.put(dict(self._shards.shard(number)))
                 actor.handle.deliver.remote(number, self._rows[number])
@@ -247,8 +309,11 @@ class RayEngine:
         try:
             answer = self._ray.get(actor.calls.popleft())
         except self._ray.exceptions.RayError as error:
+            self._homes.suspect(actor.node)
             self.kill(actor.worker)
-            return [WorkerLost(actor.worker, _epitaph(error))]
+            self._put_anew()
+            why = f"on node {self._homes.host(actor.node)}: {_epitaph(error)}"
+            return [WorkerLost(actor.worker, why)]
         events = [event for frame in frames_in(answer) for event in self._events(actor, frame)]
         self._call(actor)
         return events
@@ -266,14 +331,16 @@ class RayEngine:
                 actor.n_owed -= len(event.payload)
             elif isinstance(event, Answer):
                 actor.n_owed -= 1
+            actor.has_joined |= isinstance(event, WorkerJoined)
+            actor.has_answered |= isinstance(event, Answer)
         return events
 
 
-def _on(node: str, *, soft: bool) -> dict[str, Any]:
-    """The option that has Ray use a node; with `soft`, another one if it is gone."""
-    strategies = import_module("ray.util.scheduling_strategies")
-    strategy = strategies.NodeAffinitySchedulingStrategy(node, soft=soft)
-    return {"scheduling_strategy": strategy}
+def _no_site(site: str) -> str:
+    return (
+        f"no node of the cluster is the site {site}. Start one there, with a host name or address "
+        f"of this name, or with ray start --resources '{{\"{site}\": 1}}'"
+    )
 
 
 def _epitaph(error: Exception) -> str:

@@ -8,12 +8,12 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from quorate._extras import load
 from quorate.engines.ray_own import OwnCluster
@@ -28,6 +28,13 @@ _OF_OUR_OWN = {
 }
 _TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+
+
+class Node(NamedTuple):
+    """A node of a cluster: its cores, and where its raylet listens."""
+
+    cores: float
+    address: tuple[str, int]
 
 
 class Cluster:
@@ -58,15 +65,27 @@ class Cluster:
             else:
                 self._connect(address)
 
-    def nodes(self) -> dict[str, float]:
-        """The living nodes by id, with the number of cores of each.
+    def nodes(self) -> dict[str, Node]:
+        """The living nodes by id.
 
         Nodes without cores, as the head of a big cluster often is, count only if no node has any.
         """
-        alive = [node for node in self.ray.nodes() if node["Alive"]]
-        cores = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in alive}
-        with_cores = {name: n for name, n in cores.items() if n}
-        return with_cores or dict.fromkeys(cores, 1.0)
+        alive = {node["NodeID"]: _node(node) for node in self.ray.nodes() if node["Alive"]}
+        with_cores = {name: node for name, node in alive.items() if node.cores}
+        return with_cores or {name: node._replace(cores=1.0) for name, node in alive.items()}
+
+    def node_of(self, site: str) -> str | None:
+        """The living node that is a site: by its host name, its address, or a resource of Ray."""
+        for node in self.ray.nodes():
+            names = node["NodeManagerHostname"], node["NodeManagerAddress"], *node["Resources"]
+            if node["Alive"] and site in names:
+                return str(node["NodeID"])
+        return None
+
+    def draining(self) -> set[str]:
+        """Ids of nodes that will soon be taken away. Workers of Ray itself ask in the same way."""
+        state: Any = import_module("ray._private.state")
+        return set(state.state.get_draining_nodes())
 
     def gpus(self) -> dict[str, float]:
         """The number of GPUs of each living node, by id."""
@@ -106,6 +125,11 @@ class Cluster:
                 "Ray does not listen on the loopback interface alone, so it was shut down. Start a "
                 "cluster yourself and give its address."
             )
+
+
+def _node(told: Mapping[str, Any]) -> Node:
+    address = told["NodeManagerAddress"], told["NodeManagerPort"]
+    return Node(told["Resources"].get("CPU", 0.0), address)
 
 
 def _in_one_line(error: Exception) -> str:

@@ -51,6 +51,10 @@ class Host:
         """A sign of life, in a thread of its own, also while user code runs."""
         return packed_frame(beat_frame(self._service.pulse.look()))
 
+    def forget(self) -> None:
+        """Remove what was copied of rows in place on this node."""
+        self._service.forget()
+
     def deliver(self, number: int, rows: Rows) -> None:
         """Take the rows of a shard, which lie in memory that all actors of a node share."""
         self._delivered.shards[number] = rows

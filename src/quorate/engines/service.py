@@ -15,6 +15,7 @@ from quorate._warnings import warn
 from quorate.engines.devices import CPU, use
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
+from quorate.engines.in_place import RowsInPlace
 from quorate.engines.packing import packed, unpacked
 from quorate.engines.pulse import Pulse
 from quorate.engines.worker import Job, ShardSource, Worker
@@ -206,6 +207,7 @@ class Service:
         self._say = say
         self._open_shards = open_shards
         self._worker: Worker | None = None
+        self._in_place: RowsInPlace | None = None
         self._at_work: int | None = None
         self._device = CPU
         self._to_do: dict[int, deque[Iterator[Answer]]] = {}
@@ -239,6 +241,11 @@ class Service:
             self._at_work = at_work
             self._one_answer(tasks)
 
+    def forget(self) -> None:
+        """Remove what was copied of rows in place on this node."""
+        if self._in_place is not None:
+            self._in_place.forget()
+
     def tell_failure(self, error: Exception) -> None:
         """Report an error that user code has raised, or that refuses the model.
 
@@ -261,12 +268,18 @@ class Service:
         if is_on_device:
             job = replace(job, model=on_device(job.model), is_on_device=True)
         handicaps = {int(k): Handicap(**given) for k, given in frame.fields["handicaps"].items()}
-        return Worker(job, handicaps, self._open_shards(job.shard_folder), self.pulse)
+        return Worker(job, handicaps, self._source(job), self.pulse)
 
     @property
     def _shard(self) -> int | None:
         """The shard at work on, for errors and warnings."""
         return None if self._worker is None else self._worker.chains.at_work_on
+
+    def _source(self, job: Job) -> ShardSource:
+        if job.placed is None:
+            return self._open_shards(job.shard_folder)
+        self._in_place = RowsInPlace(job.placed, self.pulse)
+        return self._in_place
 
     def _one_answer(self, tasks: deque[Iterator[Answer]]) -> None:
         while tasks:

@@ -6,7 +6,7 @@ It knows no engine.
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
+from quorate.data.placed import PlacedShards
 from quorate.data.write import ShardSet
 from quorate.engines.after import computed
 from quorate.engines.devices import points_that_fill
 from quorate.engines.faults import Handicap
+from quorate.engines.in_place import RowsInPlace
 from quorate.engines.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.checks import at
@@ -27,6 +29,7 @@ from quorate.models.undefined import UndefinedPoints
 from quorate.numerics.named_arrays import flattened, part
 from quorate.numerics.streams import ChainStream, Purpose, Streams
 from quorate.passes.inquiry import CHECK
+from quorate.protocol.before import BEFORE
 from quorate.protocol.messages import (
     NOTHING,
     Answer,
@@ -70,7 +73,16 @@ class Job:
     shard_folder: str
     n_shards: int
     seed: int
+    placed: PlacedShards | None = None  # where rows lie that workers read in place
     is_on_device: bool = False
+
+    def sites(self, held: Sequence[Sequence[int]]) -> dict[int, str]:
+        """The site of each worker whose rows lie at one site only; `held` are its shards."""
+        if self.placed is None:
+            return {}
+        places = self.placed.places
+        found = {worker: places[shards[0]].site for worker, shards in enumerate(held) if shards}
+        return {worker: site for worker, site in found.items() if site}
 
 
 class ShardSource(Protocol):
@@ -91,6 +103,7 @@ class Chains:
         self._targets: dict[int, Target] = {}
         self._states: dict[tuple[int, int], State] = {}
         self._still: Counter[tuple[int, int]] = Counter()  # draws of a chain that are alike
+        self._last: dict[tuple[int, int], Array] = {}  # draw of each chain
         self._undefined: dict[int, UndefinedPoints] = {}
 
     def draw(self, shard: int, chain: int, n: int, step: str = "draw") -> Array:
@@ -108,7 +121,9 @@ class Chains:
             draws.shape == (n, target.dim),
             f"The sampler returned draws of shape {draws.shape} where {(n, target.dim)} was asked.",
         )
-        self._still[key] = self._still[key] + n if (draws == draws[0]).all() else 0
+        last = self._last.get(key, draws[0])
+        self._still[key] = self._still[key] + n if (draws == last).all() else 0
+        self._last[key] = draws[-1]
         require(
             self._still[key] < _STILL,
             f"The chain has not moved for {self._still[key]} draws: all proposals were refused at "
@@ -144,8 +159,10 @@ class Chains:
             return found
 
     def after(self, shard: int, task: ShardTask) -> Arrays:
-        """What a task after a run asks for."""
+        """What a task before or after a run asks for."""
         self.at_work_on = shard
+        if isinstance(self._shards, RowsInPlace) and task.what in BEFORE:
+            return self._shards.told(task)
         target = self._target(shard)
         with self._pulse.doing(task.what):
             return computed(target.model, target.shard, Streams(self._job.seed), task)

@@ -244,6 +244,7 @@ function drawLane(canvas, lane, state) {
 function drawMark(pen, what, x, y) {
   const shapes = {
     restarted: `M${x + 1} ${y - 5}L${x + 8} ${y}L${x + 1} ${y + 5}Z`,
+    moved: `M${x + 1} ${y}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0Z`,
     retired: `M${x + 1} ${y - 4}h8v8h-8Z`,
     quarantined: `M${x + 1} ${y}l5 -5l5 5l-5 5Z`,
   };
@@ -252,7 +253,7 @@ function drawMark(pen, what, x, y) {
   pen.strokeStyle = colour("--paper");
   pen.lineWidth = 5;
   pen.stroke(path);
-  pen.strokeStyle = pen.fillStyle = colour(what === "restarted" ? "--ink" : "--bad");
+  pen.strokeStyle = pen.fillStyle = colour(what === "restarted" || what === "moved" ? "--ink" : "--bad");
   pen.lineWidth = 2.2;
   pen.stroke(path);
   if (what in shapes) pen.fill(path);

@@ -4,15 +4,12 @@ The encoding (levels of categories, names of columns) is learned once, from the 
 a stream of its chunks. It can then be applied to any part of the table.
 """
 
-import builtins
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from quorate._extras import load
 from quorate._types import Array
 from quorate.data.complete import NA
 from quorate.data.cut import Cut
@@ -21,18 +18,16 @@ from quorate.models.formula_columns import (
     CONSTANT,
     Scan,
     chunks,
-    column_names,
     encoded,
     floats,
     frame_of,
     require_finite,
     require_known,
-    require_names,
 )
-from quorate.models.formula_groups import Written, nested, taken_apart
+from quorate.models.formula_learning import Learner
 from quorate.models.formula_missing import Completeness, require_way
-from quorate.models.formula_syntax import FUNCTIONS, columns_of, evaluated, require_plain_text
-from quorate.models.formula_teacher import Teacher, expression
+from quorate.models.formula_syntax import FUNCTIONS, evaluated
+from quorate.models.formula_teacher import Teacher
 from quorate.models.groups.levels import Level
 
 _INTERCEPT = "Intercept"
@@ -172,31 +167,35 @@ def design(formula: str, table: Any, *, allow_python: bool = False, na: NA = "ra
         `drop` them. `Design.n_dropped` is their number.
     """
     require_way(na)
-    formula = re.sub(r"\s", " ", formula)
-    if not allow_python:
-        require_plain_text(formula)
-    written = evaluated(formula, taken_apart, formula)
-    groups = nested(written.terms)
-    named = None if allow_python else _named(formula, written)
-    parsed = _parsed(formula, written)
-    scan = Scan(frozenset(re.findall(r"\bC\(\s*(\w+)", formula)))
-    columns: Read | None = None
-    first, n_chunks, completeness = None, 0, Completeness()
+    learner = Learner(formula, allow_python)
+    first, n_chunks = None, 0
     for chunk in chunks(table):
-        columns = columns or _columns_read(written, parsed, named, column_names(chunk))
-        require_names(chunk, groups)
-        frame = frame_of(chunk, tuple(dict.fromkeys((*columns.all, *groups))))
-        frame = frame[completeness.add(frame)].reset_index(drop=True)[list(columns.all)]
-        scan.add(frame)
-        first, n_chunks = (frame if first is None or not len(first) else first), n_chunks + 1
-    if first is None or columns is None or not completeness.n_rows:
+        frame, n_chunks = learner.add(chunk), n_chunks + 1
+        first = frame if first is None or not len(first) else first
+    if first is None:
         raise BadInputError("The table is empty. It must have rows.")
-    completeness.require_usable(na)
-    _require_numeric_response(parsed, scan)
-    categories = scan.settled_levels(columns.only_in_extras)
-    teacher = Teacher(formula, encoded(first, categories), whole=n_chunks == 1)
+    return learned_design(learner, first, na, whole=n_chunks == 1)
+
+
+def learned_design(learner: Learner, first: Any, na: NA, *, whole: bool) -> Design:
+    """The design of a formula whose learner has seen all rows.
+
+    Parameters
+    ----------
+    first
+        Some rows, from which formulaic learns the names of columns.
+    whole
+        Whether these are all rows.
+    """
+    formula, written, columns = learner.formula, learner.written, learner.read
+    require(learner.completeness.n_rows > 0, "The table is empty. It must have rows.")
+    assert columns is not None
+    learner.completeness.require_usable(na)
+    _require_numeric_response(learner.parsed, learner.scan)
+    categories = learner.scan.settled_levels(columns.only_in_extras)
+    teacher = Teacher(formula, encoded(first, categories), whole, learner.moments)
     fixed, extras = teacher.fixed(written.fixed), teacher.extras(written.extras)
-    levels, varying = teacher.levels(written.terms, groups)
+    levels, varying = teacher.levels(written.terms, learner.groups)
     learned = Design(
         formula,
         fixed.names,
@@ -205,66 +204,18 @@ def design(formula: str, table: Any, *, allow_python: bool = False, na: NA = "ra
         columns.right,
         categories,
         fixed.spec,
-        allow_python,
+        learner.allow_python,
         levels,
-        "/".join(groups),
+        "/".join(learner.groups),
         varying,
         tuple(fixed.terms.items()),
         tuple(extras.items()),
         na,
-        completeness,
+        learner.completeness,
     )
-    if n_chunks == 1:
+    if whole:
         _require_varying(learned, learned.arrays(first))
     return learned
-
-
-@dataclass(frozen=True)
-class Read:
-    """Columns that a formula reads, and those of them that predictions need."""
-
-    all: tuple[str, ...]
-    right: tuple[str, ...]
-    only_in_extras: frozenset[str]  # weights, trials and offsets, which may be constant
-
-    @classmethod
-    def of(
-        cls, fixed: Iterable[str], right: Iterable[str], extras: Sequence[tuple[str, Iterable[str]]]
-    ) -> "Read":
-        """From the columns of the formula, of its right side, and of each extra."""
-        at_prediction = {c for name, columns in extras if name != "weights" for c in columns}
-        everywhere = {c for _, columns in extras for c in columns}
-        terms = {*fixed, *right}
-        return cls(
-            tuple(sorted(terms | everywhere)),
-            tuple(sorted({*right} | at_prediction)),
-            frozenset(everywhere - terms),
-        )
-
-
-def _named(formula: str, written: Written) -> Read:
-    """Columns that the formula reads. Nothing has been evaluated."""
-    whole = evaluated(formula, columns_of, written.fixed)
-    lefts = [evaluated(formula, columns_of, term.left) for term in written.terms]
-    right = evaluated(formula, columns_of, written.right).union(*lefts)
-    extras = [
-        (name, evaluated(formula, columns_of, expression(text))) for name, text in written.extras
-    ]
-    return Read.of(whole, right, extras)
-
-
-def _parsed(formula: str, written: Written) -> Any:
-    """formulaic's parse of the fixed terms."""
-    parsed = evaluated(formula, load("formulaic", "formula").Formula, written.fixed)
-    two_sided = hasattr(parsed, "lhs") and hasattr(parsed, "rhs")
-    require(two_sided, f"Formula {formula!r} has one side. Write the response first: `y ~ x`.")
-    parts = isinstance(parsed.lhs, tuple) or isinstance(parsed.rhs, tuple)
-    require(
-        not parts,
-        f"Formula {formula!r} has several parts. Use `+` in place of `|`, or put a term with a bar "
-        "in parentheses: (1 | g).",
-    )
-    return parsed
 
 
 def _require_numeric_response(parsed: Any, scan: Scan) -> None:
@@ -282,32 +233,3 @@ def _require_varying(learned: Design, arrays: Mapping[str, Array]) -> None:
         for name, column in zip(names, arrays[array].T, strict=True):
             same = name != _INTERCEPT and len(column) > 1 and np.ptp(column) == 0
             require(not same, f"Column `{name}` is {column[0]} {CONSTANT}")
-
-
-def _columns_read(
-    written: Written,
-    parsed: Any,
-    named: Read | None,
-    names: Sequence[str],
-) -> Read:
-    """Columns that a formula reads, if it may contain any Python and they are not `named`."""
-    if named is not None:
-        return named
-    parse, lefts = load("formulaic", "formula").Formula, [term.left for term in written.terms]
-    parts = [parse(left) for left in lefts]
-    extras = [
-        (name, _found([text], [parse(expression(text))], names)) for name, text in written.extras
-    ]
-    return Read.of(
-        _found([written.fixed, *lefts], [parsed, *parts], names),
-        _found([written.right, *lefts], [parsed.rhs, *parts], names),
-        extras,
-    )
-
-
-def _found(texts: Sequence[str], parsed: Sequence[Any], names: Sequence[str]) -> tuple[str, ...]:
-    """Columns that formulas with any Python read. formulaic misses those inside `center`."""
-    written = set(re.findall(r"[^\W\d]\w*", " ".join(texts))) & set(names)
-    needed = {str(name) for one in parsed for name in one.required_variables}
-    needed -= set(dir(builtins))
-    return tuple(sorted(written | {n for n in needed if n in names or n.isidentifier()}))

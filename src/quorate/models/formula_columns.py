@@ -32,21 +32,35 @@ class Scan:
             if hasattr(column.dtype, "categories"):
                 self.orders[name] = tuple(column.dtype.categories)
             if _is_text(column) or name in self.categories:
-                self.levels.setdefault(name, set()).update(column.unique().tolist())
-                n_levels = len(self.levels[name])
-                require(
-                    n_levels <= _MOST_LEVELS,
-                    f"Column `{name}` has {n_levels} levels. A category may have up to "
-                    f"{_MOST_LEVELS}: convert the column to numbers, or group its levels.",
-                )
+                self._add_levels(name, column.unique().tolist())
             else:
                 values = _numbers(name, column)
                 if len(values):
-                    low, high = self.ranges.get(name, (np.inf, -np.inf))
-                    self.ranges[name] = (
-                        min(low, float(values.min())),
-                        max(high, float(values.max())),
-                    )
+                    self._add_range(name, float(values.min()), float(values.max()))
+
+    def take(
+        self, levels: Mapping[str, Sequence[Any]], ranges: Mapping[str, tuple[float, float]]
+    ) -> None:
+        """Take in levels and ranges of other rows."""
+        for name, found in levels.items():
+            self._add_levels(name, found)
+        for name, (low, high) in ranges.items():
+            self._add_range(name, low, high)
+        both = sorted(self.levels.keys() & self.ranges.keys())
+        require(not both, f"Column `{''.join(both[:1])}` holds text in some files only. Use one.")
+
+    def _add_levels(self, name: str, found: Iterable[Any]) -> None:
+        levels = self.levels.setdefault(name, set())
+        levels.update(found)
+        require(
+            len(levels) <= _MOST_LEVELS,
+            f"Column `{name}` has {len(levels)} levels. A category may have up to "
+            f"{_MOST_LEVELS}: convert the column to numbers, or group its levels.",
+        )
+
+    def _add_range(self, name: str, low: float, high: float) -> None:
+        lowest, highest = self.ranges.get(name, (np.inf, -np.inf))
+        self.ranges[name] = min(lowest, low), max(highest, high)
 
     def settled_levels(self, may_be_constant: Collection[str] = ()) -> dict[str, tuple[Any, ...]]:
         """Levels in their order. Constant columns are refused, but for those that may be."""

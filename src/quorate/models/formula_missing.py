@@ -1,5 +1,6 @@
 """Rows of a table with missing values: counted over all its chunks, and dropped on request."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -12,11 +13,14 @@ from quorate.errors import BadInputError, require
 
 @dataclass
 class Completeness:
-    """What is missing in the rows seen so far: the number in each column, and the first row."""
+    """What is missing in the rows seen so far: the number in each column, and the first row.
+
+    The first row is None where others have counted, in an order of their own.
+    """
 
     n_rows: int = 0
     n_incomplete: int = 0
-    columns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    columns: dict[str, tuple[int, int | None]] = field(default_factory=dict)
 
     def add(self, frame: Any) -> BoolArray:
         """Take in one more chunk, and say which of its rows are complete."""
@@ -30,6 +34,13 @@ class Completeness:
         self.n_incomplete += int((~complete).sum())
         self.n_rows += len(complete)
         return np.asarray(complete)
+
+    def take(self, n_rows: int, n_incomplete: int, columns: Mapping[str, int]) -> None:
+        """Take in what was counted elsewhere: rows, and missing values by column."""
+        self.n_rows += n_rows
+        self.n_incomplete += n_incomplete
+        for name, count in columns.items():
+            self.columns[name] = (self.columns.get(name, (0, None))[0] + count, None)
 
     def require_usable(self, na: NA) -> None:
         """Raise if rows are incomplete and are not to be dropped, or if none is left."""
@@ -45,7 +56,8 @@ class Completeness:
     def in_words(self) -> str:
         """How many rows are incomplete, and where."""
         columns = (
-            f"column `{name}` is missing in {count} rows, the first being row {first}"
+            f"column `{name}` is missing in {count} rows"
+            + ("" if first is None else f", the first being row {first}")
             for name, (count, first) in self.columns.items()
         )
         return f"{self.n_incomplete} of {self.n_rows} rows are incomplete: {'; '.join(columns)}"

@@ -1,14 +1,16 @@
 """What formulaic learns of a formula from the first rows of a table."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quorate._extras import load
 from quorate.errors import require
 from quorate.models.formula_groups import BarTerm
+from quorate.models.formula_moments import settle
 from quorate.models.formula_syntax import FUNCTIONS, evaluated
 from quorate.models.groups.levels import Level
+from quorate.numerics.moments import Moments
 
 
 class Fixed(NamedTuple):
@@ -27,11 +29,16 @@ def expression(text: str) -> str:
 
 @dataclass(frozen=True)
 class Teacher:
-    """Lets formulaic learn encodings from the first rows of a table."""
+    """Lets formulaic learn encodings from the first rows of a table.
+
+    If these are not the `whole` table, `moments` are those of what the formula centres, over all
+    rows.
+    """
 
     formula: str
     frame: Any
     whole: bool
+    moments: Mapping[str, Moments] = field(default_factory=dict)
 
     def _matrices(self, formula: str) -> Any:
         model_matrix = load("formulaic", "formula").model_matrix
@@ -42,6 +49,7 @@ class Teacher:
         """What is learned of the fixed terms and of the response."""
         matrices = self._matrices(formula)
         names = self._names(matrices.rhs)
+        self._names(matrices.lhs)  # it may be centred, too
         require(len(names) > 0, f"Formula {self.formula!r} has no term on its right side. Add one.")
         responses = tuple(map(str, matrices.lhs.columns))
         require(
@@ -97,10 +105,10 @@ class Teacher:
         return Level(name, tuple(names), tuple(blocks)), tuple(specs)
 
     def _names(self, matrix: Any) -> tuple[str, ...]:
-        states = map(str, matrix.model_spec.transform_state)
-        stateful = sorted(state for state in states if not state.startswith("C("))
+        states = matrix.model_spec.transform_state
+        stateful = [] if self.whole else settle(states, self.moments)
         require(
-            self.whole or not stateful,
+            not stateful,
             f"{', '.join(stateful)} depends on all rows, so it cannot be streamed: compute the "
             "column beforehand.",
         )

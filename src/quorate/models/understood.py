@@ -24,7 +24,7 @@ from quorate.models.pymc_rows import with_rows
 _OTHERWISE = "Say it yourself: from_numpyro(program, split={'X': 0, 'y': 0}, data=data)."
 
 
-def understood(given: Any, data: Any) -> tuple[Model, Any]:
+def understood(given: Any, data: Any, *, in_place: bool = False) -> tuple[Model, Any]:
     """A model, and the data to cut, from what a user gives.
 
     Parameters
@@ -34,6 +34,8 @@ def understood(given: Any, data: Any) -> tuple[Model, Any]:
         `bambi.Model`; or a NumPyro program, of which all arrays in `data` are cut.
     data
         The data. None for models of PyMC and bambi, which hold their own.
+    in_place
+        Whether workers read the data, and nobody else.
     """
     library = _library(given)
     if library == "pymc":
@@ -42,6 +44,12 @@ def understood(given: Any, data: Any) -> tuple[Model, Any]:
     elif library == "bambi":
         given = from_bambi(given)
     elif library == "numpyro":
+        require(
+            not in_place,
+            "A NumPyro program is traced with its data, which are not read here: they stay in "
+            "place. Trace it with a few rows: from_numpyro(program, split={'X': 0, 'y': 0}, "
+            "data=some_rows).",
+        )
         return _of_numpyro(given, data)
     elif isinstance(given, str):
         raise BadInputError(

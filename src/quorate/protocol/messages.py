@@ -114,11 +114,17 @@ class Happening(StrEnum):
     RETIRED = "retired"  # it is not started again
     QUARANTINED = "quarantined"  # its answers contradict those of others
     RESTARTED = "restarted"
+    MOVED = "moved"  # it is started anew elsewhere, and nobody is to blame
+
+    @property
+    def ends_work(self) -> bool:
+        """Whether the worker loses what it was doing."""
+        return self is not Happening.RESTARTED
 
     @property
     def takes_away(self) -> bool:
         """Whether the worker is gone afterwards, for a while or for good."""
-        return self is not Happening.RESTARTED
+        return self.ends_work and self is not Happening.MOVED
 
 
 class Note(NamedTuple):
@@ -270,6 +276,13 @@ class WorkerLost(NamedTuple):
     with_another: bool = False  # another worker of its process was ended: it is not to blame
 
 
+class WorkerMoved(NamedTuple):
+    """A worker is to be started anew on another machine, at once."""
+
+    worker: int
+    why: str
+
+
 class WorkerFailed(NamedTuple):
     """Code of the model or the sampler raised an error in a worker, which ends with it."""
 
@@ -311,6 +324,7 @@ Event = (
     | ShardFound
     | WorkerJoined
     | WorkerLost
+    | WorkerMoved
     | WorkerFailed
     | Beat
     | Tick

@@ -33,6 +33,7 @@ from quorate.protocol.messages import (
     WorkerFailed,
     WorkerJoined,
     WorkerLost,
+    WorkerMoved,
 )
 from quorate.protocol.patience import Limits, Patience
 from quorate.protocol.scheme import WorkerSide
@@ -146,6 +147,8 @@ class Supervisor:
             return self._ready(self.coordinator.handle(event, now), now)
         if isinstance(event, WorkerLost):
             return self._lost(event, now)
+        if isinstance(event, WorkerMoved):
+            return self._moved(event, now)
         if isinstance(event, WorkerFailed):
             return self._failed(event, now)
         if isinstance(event, Beat):
@@ -244,6 +247,15 @@ class Supervisor:
         blamed = not event.with_another
         return self._fault(event.worker, Happening.LOST, event.why, now, blamed=blamed)
 
+    def _moved(self, event: WorkerMoved, now: float) -> list[Command]:
+        """Start a worker anew at once. It is not to blame, and no restart of its own is used up."""
+        k = event.worker
+        if self._workers[k].status in ("waiting", "retired"):
+            return []  # it will be started elsewhere, or never
+        note = Note(k, Happening.MOVED, event.why)
+        taken_back = self._take_back(k, now)
+        return [note, Kill(k), *taken_back, self._start(k, now)]
+
     def _failed(self, event: WorkerFailed, now: float) -> list[Command]:
         if self._workers[event.worker].status in ("waiting", "retired"):
             return []
@@ -265,15 +277,21 @@ class Supervisor:
             worker.failures = 1 if forgiven else worker.failures + 1
             worker.failed_at = worker.n_draws
         worker.losses += blamed
-        worker.told.clear()
-        worker.n_tasks = 0
         commands: list[Command] = [Note(k, what, details), Kill(k)]
         if worker.losses > limits.restarts or worker.failures >= limits.failures:
             commands.append(Note(k, Happening.RETIRED, f"{what} too often"))
+            worker.n_tasks = 0
             return [*commands, *self._retire(k, now)]
         delay = min(limits.first_delay * 2.0 ** (worker.losses - 1), limits.longest_delay)
         worker.status, worker.restart_at = "waiting", now + delay
-        return [*commands, *self._ready(self.coordinator.take_back(k), now)]
+        return [*commands, *self._take_back(k, now)]
+
+    def _take_back(self, k: int, now: float) -> list[Command]:
+        """Forget what a worker was doing; idle workers may take it over."""
+        worker = self._workers[k]
+        worker.told.clear()
+        worker.n_tasks = 0
+        return self._ready(self.coordinator.take_back(k), now)
 
     def _retire(self, k: int, now: float) -> list[Command]:
         self._workers[k].status = "retired"
@@ -303,11 +321,14 @@ class Supervisor:
         return commands
 
     def _restart(self, k: int, now: float) -> list[Command]:
+        return [Note(k, Happening.RESTARTED, ""), self._start(k, now)]
+
+    def _start(self, k: int, now: float) -> Start:
         worker = self._workers[k]
         worker.status = "starting"
         worker.attempt += 1
         self._patience.started(k, now)
-        return [Note(k, Happening.RESTARTED, ""), Start(k, worker.attempt)]
+        return Start(k, worker.attempt)
 
 
 def _chain(task: Task) -> Chain:

@@ -21,6 +21,7 @@ _MOST_MARKS = 400
 _FAULT = ("x", BAD, 2.2)
 _MARKS = {
     Happening.RESTARTED: (">", INK, 1.2),
+    Happening.MOVED: ("o", INK, 1.2),
     Happening.RETIRED: ("s", BAD, 1.2),
     Happening.QUARANTINED: ("D", BAD, 1.2),
 }

@@ -53,7 +53,7 @@ def timeline(evidence: Evidence, pictures: Pictures) -> Html:
     caption = element(
         "figcaption",
         f"{what} in the colours of their shards. ×: lost, failed, silent or refused; ▷: restarted; "
-        "□: retired; ◇: quarantined; dashed line: the run was resumed",
+        "○: moved; □: retired; ◇: quarantined; dashed line: the run was resumed",
         "; dotted line: shards were left out." if history.excluded else ".",
     )
     figure = element("figure", scrolling(picture), caption)

@@ -5,21 +5,18 @@ from functools import cached_property
 from pathlib import Path
 
 from quorate._types import Progress
-from quorate.data.write import ShardSet
-from quorate.engines.drive import drive
+from quorate.data.placed import PlacedShards, Shards
 from quorate.engines.options import ENGINES, EngineOptions
 from quorate.engines.worker import Job
-from quorate.errors import QuorateError, WorkerFailedError, named_shards, require
+from quorate.errors import require
 from quorate.journal import JournalReader, Resumed
 from quorate.models.protocol import Model
-from quorate.protocol.after import Answers, Question, ShardSchedule, allocation_for
-from quorate.protocol.allocation import Allocation
-from quorate.protocol.coordinator import WakingCoordinator
-from quorate.protocol.messages import Command
-from quorate.protocol.patience import Limits
+from quorate.protocol.after import Answers, Question, allocation_for
+from quorate.protocol.allocation import Allocation, one_to_one
 from quorate.protocol.schemes.cmc import SendDraws
-from quorate.protocol.supervisor import Supervisor
+from quorate.run.asking import ask_workers
 from quorate.run.configuration import SHARDS, configuration_of, same_shards
+from quorate.run.in_place import forgotten
 from quorate.run.settings import Settings
 from quorate.samplers import make_sampler
 
@@ -57,21 +54,15 @@ class AfterRun:
         It survives what a run survives: workers that are slow, die or lie.
         """
         options = self.settings.engine_options if engine is None else ENGINES.chosen(engine)
-        options.check()
-        allocation = self._allocation(question, workers)
-        schedule = ShardSchedule(allocation, question, answers)
-        coordinator = WakingCoordinator(schedule, schedule.n_pieces)
-        supervisor = Supervisor(coordinator, limits=Limits(restarts=options.restarts))
-        with options.start(self._job, allocation, self.folder / "logs", {}, 0.0) as started:
-            for _ in drive(supervisor, started, _forget, _never):
-                if progress is not None:
-                    progress(schedule.n_complete, schedule.n_pieces)
-        if schedule.n_complete < schedule.n_pieces:
-            raise _incomplete(supervisor)
+        allocation, logs = self._allocation(question, workers), self.folder / "logs"
+        with forgotten(self.shards):
+            ask_workers(options, self._job, allocation, question, answers, logs, progress)
 
     def _allocation(self, question: Question, workers: int | None) -> Allocation:
         """Shards of each worker. By default, no worker is started without a shard."""
         require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}.")
+        if isinstance(self.shards, PlacedShards) and self.shards.sites:
+            return one_to_one(self.shards.n_shards)
         n_shards, settings = len(question.shards), self.settings
         redundancy = max(settings.shards_per_worker, _FEWEST_HOLDERS)
         default = min(settings.workers, n_shards + redundancy - 1)
@@ -91,12 +82,12 @@ class AfterRun:
         return self._opened[0]
 
     @property
-    def shards(self) -> ShardSet:
+    def shards(self) -> Shards:
         """The shards, which must be those of the run."""
         return self._opened[1]
 
     @cached_property
-    def _opened(self) -> tuple[Settings, ShardSet]:
+    def _opened(self) -> tuple[Settings, Shards]:
         require(
             (self.folder / SHARDS).is_dir(),
             f"The folder of the run, {self.folder}, is gone, and with it the rows. Sample with a "
@@ -112,25 +103,6 @@ class AfterRun:
     def _job(self) -> Job:
         shards, seed = self.shards, self.settings.seed
         sampler = make_sampler("auto")  # of no use: nothing is drawn from shards
-        return Job(self.model, sampler, SendDraws(), str(shards.folder), shards.n_shards, seed)
-
-
-def _incomplete(supervisor: Supervisor) -> QuorateError:
-    """Why not all that was asked for is there."""
-    failure, coordinator = supervisor.failure, supervisor.coordinator
-    if failure is not None:
-        return WorkerFailedError(*failure)
-    lost = coordinator.scheme.allocation.shards_without_holder(coordinator.lost)
-    return QuorateError(
-        f"All workers that hold {named_shards(lost)} were lost. Call it again when the machines "
-        "are back, or with another `engine` or more `workers`."
-    )
-
-
-def _forget(now: float, commands: list[Command]) -> None:
-    """Keep nothing: the journal holds nothing that came after the run."""
-
-
-def _never(now: float) -> bool:
-    """Whether to stop early: only Ctrl-C does, which raises."""
-    return False
+        placed = shards if isinstance(shards, PlacedShards) else None
+        folder = str(shards.folder)
+        return Job(self.model, sampler, SendDraws(), folder, shards.n_shards, seed, placed)

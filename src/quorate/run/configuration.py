@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from quorate.data.write import ShardSet
+from quorate.data.placed import PlacedShards, Shards, open_shards
 from quorate.errors import BadInputError, require
 from quorate.journal import JournalReader
 from quorate.run.settings import Settings
 
 SHARDS = "shards"  # where the folder of a run holds them
+PLACED = "placed"  # where a configuration holds the checksum of rows in place
 MOST_WORKERS = 10_000
 _LARGEST = 1e300
 
@@ -52,13 +53,23 @@ def settings_of(kept: Any, n_shards: int) -> Settings:
         raise _not_a_run(f"settings are {kept!r}") from error
 
 
-def same_shards(folder: Path, kept: Mapping[str, Any]) -> ShardSet:
-    """The shards of the run in `folder`, if they are still those that it began with."""
-    shards = ShardSet.open(folder / SHARDS)
+def same_shards(folder: Path, kept: Mapping[str, Any]) -> Shards:
+    """The shards of the run in `folder`, if they are still those that it began with.
+
+    Workers check the content of rows in place, whenever they read them.
+    """
+    shards = open_shards(folder / SHARDS)
     require(
         list(shards.fingerprints) == kept["shards"],
         f"The shards in {shards.folder} are not those that the run began with.",
     )
+    if isinstance(shards, PlacedShards):
+        require(
+            shards.checksum == kept.get(PLACED),
+            f"{shards.folder} says that rows lie elsewhere, or are read otherwise, than when the "
+            "run began. Put its file back.",
+        )
+        return shards
     for number in range(len(kept["shards"])):
         shards.shard(number).verify()
     return shards

@@ -7,11 +7,13 @@ import numpy as np
 from quorate.engines.drive import Engine
 from quorate.journal import JournalReader, PartAnswered, PassRecord, Record, Resumed
 from quorate.models.subposterior import Target
+from quorate.passes.first_fit import Before
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.messages import Command, Evaluate, Keep, Stop, Survey, Surveyed, Values
 from quorate.protocol.passes import SURVEYS, Answered, PassCoordinator
 from quorate.protocol.sums import Sums
 from quorate.results.result import Result
+from quorate.run.before import before_of
 from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PHASES
 from quorate.run.progress import Phase, Progress
@@ -27,6 +29,7 @@ class ExactRun(Run):
     """A run with `method="exact"`."""
 
     scheme: ExactScheme
+    _before: Before | None = None
 
     def _make_scheme(self, settings: Settings) -> ExactScheme:
         self._asked_at: dict[int, float] = {}  # by worker
@@ -38,13 +41,15 @@ class ExactRun(Run):
             np.asarray(model.initial()),
             model.names,
             has_gradient=Target(model, {}, 1).has_gradient,
+            before=self._before,
         )
 
     def _make_coordinator(self) -> PassCoordinator:
         return PassCoordinator(self.scheme, self.settings.draws)
 
     def replay(self, reader: JournalReader) -> None:
-        first = Settings.from_json(reader.configuration()["settings"])
+        kept = reader.configuration()
+        first, self._before = Settings.from_json(kept["settings"]), before_of(kept)
         self._begin_with(self._make_scheme(first))
         fitting = Fitting(self.folder, self.scheme, self.model.dim, is_exact=True)
         fitting.take(reader.records(), self._replay)

@@ -1,10 +1,8 @@
 """Warns of merges of hierarchical models whose shards have few groups."""
 
-import numpy as np
-
 from quorate._warnings import warn
-from quorate.data.codes import LEVELS
-from quorate.data.write import ShardSet
+from quorate.data.placed import Shards
+from quorate.data.placed_groups import groups_held
 from quorate.errors import FewGroupsWarning
 from quorate.models.groups.levels import levels_of
 from quorate.models.protocol import Model
@@ -12,11 +10,11 @@ from quorate.models.protocol import Model
 FEWEST = 200  # groups of a shard from which a merge of the sds of groups is fair
 
 
-def warn_of_few_groups(model: Model, shards: ShardSet) -> None:
+def warn_of_few_groups(model: Model, shards: Shards) -> None:
     """Warn if a shard has so few groups that its subposterior of their sd is skewed."""
     if not levels_of(model):
         return
-    counts = [len(np.unique(shards.shard(s)[LEVELS[0]])) for s in range(shards.n_shards)]
+    counts = [len(groups_held(shards, shard)) for shard in range(shards.n_shards)]
     if min(counts) < FEWEST:
         warn(
             f"A shard has only {min(counts)} groups. A merge takes the draws of each shard for "

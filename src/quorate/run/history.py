@@ -36,6 +36,7 @@ from quorate.journal import (
 )
 from quorate.protocol.passes import SURVEYS
 from quorate.protocol.scheme import Scheme
+from quorate.run.before import before_of
 from quorate.run.blocks import Blocks
 from quorate.run.configuration import configuration_of, settings_of
 from quorate.run.fitting import Fitting
@@ -126,7 +127,9 @@ class History:
             return self.settings.make_scheme(self.dim), None
         start = np.array(self.configuration["start"], dtype=np.float64)
         has_gradient = bool(self.configuration["has_gradient"])
-        exact = self.settings.make_exact_scheme(start, self.names, has_gradient=has_gradient)
+        exact = self.settings.make_exact_scheme(
+            start, self.names, has_gradient=has_gradient, before=before_of(self.configuration)
+        )
         return exact, PassLog(exact)
 
     def read(self) -> None:
@@ -305,8 +308,9 @@ class History:
             given = _Given(event.first_draw, event.first_draw + event.n_draws, event.time)
             self._given.setdefault(key, []).append(given)
             return
-        if isinstance(event, WorkerEvent) and event.takes_away:
-            self._gone.setdefault(event.worker, event.time)
+        if isinstance(event, WorkerEvent) and event.what.ends_work:
+            if event.takes_away:
+                self._gone.setdefault(event.worker, event.time)
             self._take_back(event.worker)
         elif isinstance(event, Resumed):
             self._gone.clear()

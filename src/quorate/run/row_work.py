@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from quorate._types import Array, IntArray
 from quorate.data.codes import LEVELS
 from quorate.data.order import rows_of_data
+from quorate.data.placed_groups import groups_held
 from quorate.models.protocol import Model
 from quorate.protocol.after import Answers
 from quorate.protocol.messages import Arrays
@@ -75,9 +76,9 @@ class RowRun:
     def groups(self) -> tuple[IntArray, NDArray[Any]]:
         """Codes of the groups of the outer level that are asked about, and their labels."""
         shards = self._run.shards
-        held = [np.unique(shards.shard(shard)[LEVELS[0]]) for shard in self._run.included]
+        held = [groups_held(shards, shard) for shard in self._run.included]
         codes = np.sort(np.concatenate(held))
-        return codes, labels_of_level(shards, LEVELS[0])[codes]
+        return codes, labels_of_level(shards, LEVELS[0], self.model)[codes]
 
     @cached_property
     def _run(self) -> AfterRun:

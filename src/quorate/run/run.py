@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from quorate.data.write import ShardSet
+from quorate.data.placed import PlacedShards, Shards
 from quorate.engines.drive import Engine, drive
 from quorate.engines.worker import Job
 from quorate.errors import LostShardError, SingularCovarianceError, WorkerFailedError
@@ -33,6 +33,7 @@ from quorate.protocol.timeline import Timeline
 from quorate.results.result import Result
 from quorate.run.check import evaluate, shard_chains
 from quorate.run.fitting import Fitting
+from quorate.run.in_place import forgotten, with_remarks
 from quorate.run.local import LocalRun
 from quorate.run.prior_of_lost_shards import restore_prior
 from quorate.run.progress import Listener, Phase, Progress, Stages, silence
@@ -68,7 +69,7 @@ class Run:
         self,
         model: Model,
         sampler: Sampler,
-        shards: ShardSet,
+        shards: Shards,
         settings: Settings,
         folder: Path,
         journal: Journal,
@@ -98,6 +99,7 @@ class Run:
             str(shards.folder),
             settings.workers,
             settings.seed,
+            shards if isinstance(shards, PlacedShards) else None,
         )
 
     def _make_scheme(self, settings: Settings) -> Scheme:
@@ -188,7 +190,8 @@ class Run:
             return
         if seconds is None:
             seconds = max(_CHECK_SECONDS, _CHECK_SHARE * self.seconds)
-        self.verdict = self._judged(engine, result, engine.now() + seconds)
+        verdict = self._judged(engine, result, engine.now() + seconds)
+        self.verdict = with_remarks(verdict, self._job.placed)
         self._journal.append([Checked(engine.now(), self.verdict.verdict)])
 
     def _merged(self) -> Result:
@@ -233,15 +236,13 @@ class Run:
     def _stop_asked(self, now: float) -> bool:
         return self.stopping.asked(now, self.view.least_ess)
 
-    def _engine(self) -> AbstractContextManager[Engine]:
-        settings = self.settings
-        return settings.engine_options.start(
-            self._job,
-            self.scheme.allocation,
-            self.folder / "logs",
-            settings.chosen_faults.handicaps(settings.workers),
-            self.seconds,
-        )
+    @contextmanager
+    def _engine(self) -> Iterator[Engine]:
+        job, held, settings = self._job, self.scheme.allocation, self.settings
+        faults, start = settings.chosen_faults, settings.engine_options.start
+        handicaps, logs = faults.handicaps(settings.workers), self.folder / "logs"
+        with forgotten(job.placed), start(job, held, logs, handicaps, self.seconds) as engine:
+            yield engine
 
     def _record(self, now: float, commands: list[Command]) -> None:
         """Journal accepted blocks and events, then update counters."""

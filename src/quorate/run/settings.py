@@ -15,6 +15,7 @@ from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES, EngineOptions
 from quorate.errors import BadInputError, require
 from quorate.models.protocol import Model
+from quorate.passes.first_fit import Before
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.patience import Limits
@@ -62,8 +63,8 @@ class Settings:
     until
         When to stop earlier: an object such as `Until(time=60, ess=400)`, or "time:60,ess:400".
     by
-        How rows are cut into shards: shuffle, files, stratify:COLUMN, group:COLUMN, or a `Cut`. By
-        default rows are shuffled; those of a model with groups stay together by group.
+        How rows are cut into shards: shuffle, files, stratify:COLUMN, group:COLUMN, in-place, or a
+        `Cut`. By default rows are shuffled; those of a model with groups stay together by group.
     faults
         Delays and deaths put in on purpose: a `Faults` object, or "slow:1x10,dead:2@5".
     on_lost_shard
@@ -110,6 +111,8 @@ class Settings:
             f"on_lost_shard must be 'raise' or 'exclude', not {lost!r}.",
         )
         self._check_method()
+        if self.chosen_method == "merge":
+            self.cut.require_mergeable(self.method == "merge")
         scheme = self.scheme_options
         scheme.shards_per_worker(self.workers)
         require(
@@ -191,10 +194,20 @@ class Settings:
         return self.scheme_options.start(setup)
 
     def make_exact_scheme(
-        self, start: Array, names: Sequence[str], *, has_gradient: bool
+        self,
+        start: Array,
+        names: Sequence[str],
+        *,
+        has_gradient: bool,
+        before: Before | None = None,
     ) -> ExactScheme:
-        """The scheme of an exact run, of a model with these coordinates and this start."""
-        inquiry = Inquiry(start, names, self.draws, self.seed, has_gradient=has_gradient)
+        """The scheme of an exact run, of a model with these coordinates and this start.
+
+        `before` is the fit of the run that rows were added to, if there is one.
+        """
+        inquiry = Inquiry(
+            start, names, self.draws, self.seed, has_gradient=has_gradient, before=before
+        )
         return ExactScheme(self.scheme_options.sums(self.workers, self.seed), inquiry)
 
     def limits(self) -> Limits:
@@ -206,7 +219,8 @@ class Settings:
         cut, encoding = self.cut, getattr(model, "encoding", None)
         if encoding is not None and cut.transform is None:
             made = encoding.cut(cut.by)
-            cut = replace(made, made_by={**made.made_by, **(cut.made_by or {})})
+            made_by = {**made.made_by, **(cut.made_by or {})}
+            cut = replace(made, made_by=made_by, scratch=cut.scratch)
         return replace(self, by=cut.settled(getattr(model, "group_columns", "")))
 
     def without_faults(self, **changes: Any) -> "Settings":

@@ -1,0 +1,91 @@
+"""`quorate slurm` and `quorate kube`: write what to submit to a cluster."""
+
+import shlex
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from quorate._files import save
+from quorate.cli.console import err
+from quorate.cli.options import options_of, taken
+from quorate.cli.sampling import resume_command, sample_command
+from quorate.engines.kube import Kube, kube_manifest
+from quorate.engines.slurm import Slurm, slurm_script
+from quorate.engines.submitted import Submitted
+from quorate.errors import require
+
+_COMMANDS = {"sample": sample_command, "resume": resume_command}
+_OF_THE_ENGINE = {"engine": "--engine", "address": "--ray-address"}
+_COMMAND = click.argument("command", nargs=-1, required=True, metavar="-- sample|resume ...")
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write to a file; to standard output by default.",
+)
+_METAVARS = {"time": "HH:MM:SS", "memory": "SIZE"}
+
+
+@click.command("slurm")
+@options_of(Slurm, metavars=_METAVARS)
+@click.option(
+    "--setup",
+    multiple=True,
+    metavar="SHELL",
+    help="A line of shell before anything else, such as `module load python`; may be repeated. "
+    "By default the Python environment of this command is used.",
+)
+@_OUTPUT
+@_COMMAND
+def slurm_command(
+    command: tuple[str, ...], setup: tuple[str, ...], output: Path | None, **options: Any
+) -> None:
+    """Write a batch script for Slurm that runs a command of quorate on several nodes.
+
+    Submit it with `sbatch`. Submitted again with a run folder that exists, it resumes the run.
+    """
+    job = Slurm(**taken(options, [field.name for field in fields(Slurm)]))
+    lines = setup or (f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',)
+    _write(slurm_script(job, _submitted(command), lines), output)
+
+
+@click.command("kube")
+@click.option("--image", required=True, metavar="IMAGE", help="Image with Ray, quorate and model.")
+@options_of(Kube, [f.name for f in fields(Kube) if f.name != "image"], metavars=_METAVARS)
+@_OUTPUT
+@_COMMAND
+def kube_command(command: tuple[str, ...], image: str, output: Path | None, **options: Any) -> None:
+    """Write a manifest for KubeRay that runs a command of quorate on several pods.
+
+    Apply it with `kubectl`. Rows, model and run are on a volume that pods see as /runs.
+    """
+    job = Kube(image, **taken(options, [field.name for field in fields(Kube)]))
+    _write(kube_manifest(job, _submitted(command)), output)
+
+
+def _submitted(words: tuple[str, ...]) -> Submitted:
+    """The command, once its own options are found to be right."""
+    name, *rest = words
+    require(
+        name in _COMMANDS,
+        f"{name!r} cannot be submitted. Write -- sample or -- resume, and its arguments.",
+    )
+    with _COMMANDS[name].make_context(name, list(rest)) as context:
+        for parameter, flag in _OF_THE_ENGINE.items():
+            given = context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+            require(not given, f"The cluster is the engine. Leave out {flag}.")
+        run_dir = context.params["run_dir"]
+    return Submitted(words, None if run_dir is None else str(run_dir))
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    save(output, text.encode())
+    err.print(f"Written: {output}", soft_wrap=True)

@@ -1,0 +1,61 @@
+"""Tasks on single shards, before or after a run: workers are asked until all is answered."""
+
+from pathlib import Path
+
+from quorate._types import Progress
+from quorate.engines.drive import drive
+from quorate.engines.options import EngineOptions
+from quorate.engines.worker import Job
+from quorate.errors import QuorateError, WorkerFailedError, named_shards
+from quorate.protocol.after import Answers, Question, ShardSchedule
+from quorate.protocol.allocation import Allocation
+from quorate.protocol.coordinator import WakingCoordinator
+from quorate.protocol.messages import Command
+from quorate.protocol.patience import Limits
+from quorate.protocol.supervisor import Supervisor
+
+
+def ask_workers(
+    engine: EngineOptions,
+    job: Job,
+    allocation: Allocation,
+    question: Question,
+    answers: Answers,
+    logs: Path,
+    progress: Progress | None = None,
+) -> None:
+    """Ask until `answers` has taken the answers to all pieces of the question.
+
+    It survives what a run survives: workers that are slow, die or lie.
+    """
+    engine.check()
+    schedule = ShardSchedule(allocation, question, answers)
+    coordinator = WakingCoordinator(schedule, schedule.n_pieces)
+    supervisor = Supervisor(coordinator, limits=Limits(restarts=engine.restarts))
+    with engine.start(job, allocation, logs, {}, 0.0) as started:
+        for _ in drive(supervisor, started, _forget, _never):
+            if progress is not None:
+                progress(schedule.n_complete, schedule.n_pieces)
+    if schedule.n_complete < schedule.n_pieces:
+        raise _incomplete(supervisor)
+
+
+def _incomplete(supervisor: Supervisor) -> QuorateError:
+    """Why not all that was asked for is there."""
+    failure, coordinator = supervisor.failure, supervisor.coordinator
+    if failure is not None:
+        return WorkerFailedError(*failure)
+    lost = coordinator.scheme.allocation.shards_without_holder(coordinator.lost)
+    return QuorateError(
+        f"All workers that hold {named_shards(lost)} were lost. Call it again when the machines "
+        "are back, or with another `engine` or more `workers`."
+    )
+
+
+def _forget(now: float, commands: list[Command]) -> None:
+    """Keep nothing: the journal holds only the run itself."""
+
+
+def _never(now: float) -> bool:
+    """Whether to stop early: only Ctrl-C does, which raises."""
+    return False

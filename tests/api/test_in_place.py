@@ -1,0 +1,320 @@
+"""Rows in place: workers read Parquet files where they lie, and the coordinator reads none."""
+
+import os
+import signal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from scipy.stats import norm
+
+import quorate
+from helpers.assertions import FALSE_FAIL_RATE
+from helpers.object_store import object_store
+from quorate import Cut, Processes
+from quorate.cli import main
+from quorate.data.placed import PlacedShards
+from quorate.errors import BadInputError, WorkerFailedError
+from quorate.models import linear
+from quorate.numerics.ess import mean_ess
+from quorate.run.progress import Phase
+
+N, WORKERS = 1200, 3
+TRUTH = np.array([0.5, 1.0, -1.0])
+
+
+def stacked(rows):
+    """Named columns as X and y."""
+    columns = np.column_stack([np.ones(len(rows["y"])), rows["a"], rows["b"]])
+    return {"X": columns, "y": rows["y"]}
+
+
+@pytest.fixture
+def rows(rng):
+    a, b = rng.normal(size=(2, N))
+    return {"a": a, "b": b, "y": TRUTH @ [np.ones(N), a, b] + rng.normal(size=N), "unread": a * 0}
+
+
+def write(rows, folder, order, n_files=WORKERS, row_group_size=None):
+    """Rows in this order, one file after the other."""
+    folder.mkdir(parents=True)
+    for number, part in enumerate(np.array_split(order, n_files)):
+        table = pa.table({name: values[part] for name, values in rows.items()})
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=row_group_size)
+    return str(folder / "*.parquet")
+
+
+def sample(data, by="in-place", **options):
+    options = {"workers": WORKERS, "draws": 400, "progress": False, **options}
+    cut = Cut(by, columns=["a", "b", "y"], transform=stacked)
+    return quorate.sample(linear(3), data, by=cut, **options)
+
+
+def within_noise(one, other):
+    """Whether two samples have the same means, with a false-alarm rate of 1e-6."""
+    spread = np.sqrt(
+        one.var(axis=0) / mean_ess(one[None]) + other.var(axis=0) / mean_ess(other[None])
+    )
+    z = np.abs(one.mean(axis=0) - other.mean(axis=0)) / spread
+    return z.max() < norm.isf(FALSE_FAIL_RATE / (2 * len(z)))
+
+
+def test_sorted_files_give_the_posterior_of_shuffled_rows(rows, tmp_path, seed):
+    files = write(rows, tmp_path / "lake", np.argsort(rows["y"]))
+    in_place = sample(files, seed=seed)
+    shuffled = sample(files, by="shuffle", seed=seed + 1)
+    assert in_place.verdict.verdict == shuffled.verdict.verdict == "good"
+    assert within_noise(in_place.unconstrained, shuffled.unconstrained)
+    ratios = in_place.unconstrained.std(axis=0) / shuffled.unconstrained.std(axis=0)
+    assert np.all(np.abs(np.log(ratios)) < 0.4)
+
+
+def test_a_merge_of_rows_in_place_is_refused_unless_they_are_said_to_be_random(
+    rows, tmp_path, rng, seed
+):
+    files = write(rows, tmp_path / "lake", np.argsort(rows["y"]))
+    for options in ({"method": "merge"}, {"sampler": "ellipse"}, {"on_lost_shard": "exclude"}):
+        with pytest.raises(BadInputError, match=r"random samples.*by='in-place-random'"):
+            sample(files, **options)
+    with pytest.raises(BadInputError, match="method='merge'"):
+        sample(files, by="in-place-random", sampler="ellipse")
+    mixed = write(rows, tmp_path / "mixed", rng.permutation(N))
+    merged = sample(mixed, by="in-place-random", method="merge", seed=seed)
+    assert merged.verdict.verdict == "good"
+
+
+def test_the_coordinator_reads_no_row(rows, tmp_path, seed, monkeypatch):
+    """Its own reader of rows is taken away. Workers are other processes, which have theirs."""
+    files = write(rows, tmp_path / "lake", np.arange(N))
+
+    def refused(*_):
+        raise AssertionError("the coordinator has read rows")
+
+    monkeypatch.setattr("quorate.data.row_groups.RowGroups.batches", refused)
+    monkeypatch.setattr("quorate.data.files.Files.batches", refused)
+    run = tmp_path / "run"
+    sample(files, seed=seed, run_dir=run)
+    assert sorted(path.name for path in (run / "shards").iterdir()) == ["in-place.json"]
+    with pytest.raises(BadInputError, match="holds the shards of another run"):
+        sample(files, seed=seed, run_dir=run)
+
+
+def test_row_groups_are_dealt_evenly_from_footers(rows, tmp_path, seed):
+    files = write(rows, tmp_path / "lake", np.arange(N), n_files=2, row_group_size=70)
+    run = tmp_path / "run"
+    result = sample(files, run_dir=run, seed=seed)
+    shards = PlacedShards.open(run / "shards")
+    assert sum(shards.n_rows) == N
+    assert max(shards.n_rows) - min(shards.n_rows) <= 70
+    exact = sample(files, by="shuffle", seed=seed)
+    assert within_noise(result.unconstrained, exact.unconstrained)
+
+
+def test_the_draws_depend_neither_on_engine_nor_on_scheme(rows, tmp_path, seed):
+    files = write(rows, tmp_path / "lake", np.arange(N))
+    first = sample(files, seed=seed, check=False).unconstrained
+    for options in ({"scheme": "coded"}, {"engine": Processes(1)}, {"scheme": "grouped"}):
+        again = sample(files, seed=seed, check=False, **options).unconstrained
+        np.testing.assert_array_equal(again, first)
+
+
+def test_a_file_that_changed_is_an_error_on_resume(rows, tmp_path, seed):
+    files, run = write(rows, tmp_path / "lake", np.arange(N)), tmp_path / "run"
+    sample(files, seed=seed, run_dir=run, check=False)
+    assert quorate.resume(run, draws=500, progress=False, check=False).n_draws == 500
+    pq.write_table(
+        pa.table({name: values[:400] + 1.0 for name, values in rows.items()}),
+        tmp_path / "lake" / "0.parquet",
+    )
+    with pytest.raises(WorkerFailedError, match=r"0\.parquet has changed since the run began"):
+        quorate.resume(run, draws=600, progress=False, check=False)
+
+
+def test_copies_of_columns_are_removed_at_the_end(rows, tmp_path, seed):
+    files, scratch = write(rows, tmp_path / "lake", np.arange(N)), tmp_path / "scratch"
+    cut = Cut("in-place", columns=["a", "b", "y"], transform=stacked, scratch=str(scratch))
+    seen, phases = [], set()
+
+    def listen(progress):
+        seen.extend(scratch.glob("*/shard-*"))
+        phases.add(progress.phase)
+
+    options = {"workers": WORKERS, "draws": 100, "seed": seed, "check": False}
+    quorate.sample(linear(3), files, by=cut, progress=listen, **options)
+    assert seen
+    assert Phase.READING in phases
+    assert list(scratch.iterdir()) == []
+
+
+def test_rows_are_told_in_the_order_of_the_data_after_a_run(rows, tmp_path, seed):
+    files, run = write(rows, tmp_path / "lake", np.arange(N), 2, 70), tmp_path / "run"
+    tree = sample(files, seed=seed, run_dir=run, check=False).log_likelihood(10)
+    *betas, sigma = (tree["posterior"][name].values for name in tree["posterior"].data_vars)
+    eta = np.stack(betas, axis=-1) @ stacked(rows)["X"].T
+    expected = norm.logpdf(rows["y"], eta, sigma[..., None])
+    np.testing.assert_allclose(tree["log_likelihood"]["y"].values, expected, rtol=1e-9)
+
+
+# ---------------------------------------------------------------- sites
+
+
+def sites_of(rows, folder):
+    """Each site has rows that no other has: different populations, in files of its own."""
+    write(rows, folder, np.argsort(rows["a"]))
+    return {name: folder / f"{number}.parquet" for number, name in enumerate(("A", "B", "C"))}
+
+
+def test_sites_keep_their_rows_and_have_one_holder_each(rows, tmp_path, seed):
+    sites = sites_of(rows, tmp_path / "data")
+    result = sample(sites, workers=8, seed=seed)
+    assert (result.workers, result.redundancy) == (3, 1)
+    shuffled = sample(str(tmp_path / "data"), by="shuffle", seed=seed + 1)
+    assert within_noise(result.unconstrained, shuffled.unconstrained)
+    assert result.verdict.verdict == "good"
+    assert any("A, B, C lie only there" in remark for remark in result.verdict.remarks)
+
+
+def test_a_site_may_have_several_workers(rows, tmp_path, seed):
+    write(rows, tmp_path / "data", np.argsort(rows["a"]), n_files=2, row_group_size=100)
+    sites = {"A": tmp_path / "data" / "0.parquet", "B": tmp_path / "data" / "1.parquet"}
+    run = tmp_path / "run"
+    sample(sites, workers=4, run_dir=run, seed=seed, check=False)
+    shards = PlacedShards.open(run / "shards")
+    assert [place.site for place in shards.places] == ["A", "A", "B", "B"]
+    assert shards.n_rows == (300, 300, 300, 300)
+    assert quorate.resume(run, draws=500, progress=False, check=False).n_draws == 500
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"workers": 4}, "3 sites cannot share 4 workers"),
+        ({"redundancy": 2}, "rows of a site exist only there"),
+        ({"scheme": quorate.Coded(redundancy=2)}, "rows of a site exist only there"),
+    ],
+)
+def test_what_sites_cannot_have(options, said, rows, tmp_path):
+    with pytest.raises(BadInputError, match=said):
+        sample(sites_of(rows, tmp_path / "data"), **options)
+
+
+def test_sites_of_the_command_line_are_told(rows, tmp_path, seed):
+    sites = sites_of(rows, tmp_path / "data")
+    files = [f"{name}={path}" for name, path in sites.items()]
+    words = ["sample", *files, "--formula", "y ~ a + b", "--by", "in-place", "--draws", "100"]
+    done = CliRunner().invoke(
+        main, [*words, "--run-dir", str(tmp_path / "run"), "--seed", str(seed)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "Sites: The rows of A, B, C lie only there" in done.output
+
+
+# ---------------------------------------------------------------- addresses
+
+
+def test_files_at_a_url(rows, tmp_path, seed):
+    write(rows, tmp_path / "a lake", np.arange(N))
+    url = (tmp_path / "a lake").as_uri()
+    first = sample(f"{url}/*.parquet", seed=seed, check=False).unconstrained
+    for data in (url, [f"{url}/{i}.parquet" for i in range(3)], str(tmp_path / "a lake")):
+        np.testing.assert_array_equal(sample(data, seed=seed, check=False).unconstrained, first)
+
+
+def test_files_of_an_object_store(rows, tmp_path, seed, monkeypatch):
+    """pyarrow's own client of S3, and a server that speaks as much of it."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anyone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "anything")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    write(rows, tmp_path / "lake" / "2026" / "in", np.arange(N))
+    write(rows, tmp_path / "lake" / "2026" / "in" / "deeper", np.arange(N))
+    expected = sample(str(tmp_path / "lake/2026/in/*.parquet"), seed=seed, check=False)
+    with object_store(tmp_path) as (options, asked):
+        url = f"s3://lake/2026/*/*.parquet?{options}"
+        found = sample(url, seed=seed, check=False)
+    np.testing.assert_array_equal(found.unconstrained, expected.unconstrained)
+    assert {each.split()[0] for each in asked} == {"0.parquet", "1.parquet", "2.parquet"}
+
+
+def test_an_ended_run_is_checked_in_place(rows, tmp_path, seed):
+    files, run = write(rows, tmp_path / "lake", np.argsort(rows["y"])), tmp_path / "run"
+    sample(files, seed=seed, run_dir=run, check=False)
+    assert quorate.check(run).verdict == "good"
+    page = tmp_path / "report.html"
+    done = CliRunner().invoke(main, ["report", str(run), "-o", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "in-place" in page.read_text()
+
+
+def test_a_program_that_would_be_traced_with_all_rows_is_refused(rows, tmp_path):
+    import numpyro
+
+    def program(a, y):
+        numpyro.sample("y", numpyro.distributions.Normal(a, 1), obs=y)
+
+    files = write(rows, tmp_path / "lake", np.arange(N))
+    with pytest.raises(BadInputError, match="few rows"):
+        quorate.sample(program, files, by="in-place")
+
+
+@pytest.mark.parametrize(
+    ("data", "by", "said"),
+    [
+        ("s3://lake/*.parquet", "shuffle", "is a URL.*by='in-place'"),
+        ("nowhere://lake/x.parquet", "in-place", "no address that pyarrow knows"),
+        ("missing/*.parquet", "in-place", "No file found"),
+        ({"x": np.ones(3)}, "in-place", "give a path for each site"),
+        (np.ones(3), "in-place", "Parquet files, not in a ndarray"),
+    ],
+)
+def test_addresses_that_cannot_be_read(data, by, said):
+    with pytest.raises(BadInputError, match=said):
+        sample(data, by=by)
+
+
+def test_only_parquet_files_stay_in_place(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b,y\n1,2,3\n")
+    with pytest.raises(BadInputError, match=r"rows\.csv is no Parquet file"):
+        sample(tmp_path / "rows.csv")
+
+
+def test_too_few_row_groups_are_refused(rows, tmp_path):
+    files = write(rows, tmp_path / "lake", np.arange(N))
+    with pytest.raises(BadInputError, match="3 files have 3 row groups, too few for 5 shards"):
+        sample(files, workers=5)
+
+
+# ---------------------------------------------------------------- workers that stop
+
+
+class StopsOnce:
+    """Stacks columns, but the first process that is asked to stops for good."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __call__(self, rows):
+        try:
+            self.mark.touch(exist_ok=False)
+        except FileExistsError:
+            return stacked(rows)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return stacked(rows)
+
+
+def test_a_worker_that_stops_while_it_reads_is_done_without(rows, tmp_path, seed):
+    files = write(rows, tmp_path / "lake", np.arange(N))
+    expected = sample(files, seed=seed, check=False).unconstrained
+    cut = Cut("in-place", columns=["a", "b", "y"], transform=StopsOnce(tmp_path / "mark"))
+    options = {"workers": WORKERS, "draws": 400, "seed": seed, "check": False, "progress": False}
+    found = quorate.sample(linear(3), files, by=cut, **options)
+    assert (tmp_path / "mark").exists()
+    np.testing.assert_array_equal(found.unconstrained, expected)
+
+
+def test_rows_are_not_added_to_a_run_in_place(rows, tmp_path, seed):
+    files, run = write(rows, tmp_path / "lake", np.arange(N)), tmp_path / "run"
+    sample(files, seed=seed, run_dir=run, check=False)
+    with pytest.raises(BadInputError, match="stay in place"):
+        quorate.update(run, tmp_path / "lake" / "0.parquet", progress=False)
