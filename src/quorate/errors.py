@@ -256,6 +256,10 @@ class ChangedModelWarning(QuorateWarning):
     """The run is being resumed with a model whose code has changed."""
 
 
+class DeviceWarning(QuorateWarning):
+    """A worker computes on another device than it was to."""
+
+
 class DivergenceWarning(QuorateWarning):
     """Hamiltonian trajectories that diverged: the draws may miss part of the posterior."""
 

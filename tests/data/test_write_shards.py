@@ -111,6 +111,30 @@ def test_groups_stay_whole_and_are_dealt_evenly(sizes, share, seed):
     assert np.ptp(np.bincount(owners, minlength=n_shards)) <= max(sizes)
 
 
+def dealt_lap_by_lap(sizes, n_shards, seed):
+    """The shard of each group: in each lap, the shard with the fewest rows gets the largest."""
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    owners, n_rows = np.empty(len(sizes), dtype=np.int64), np.zeros(n_shards, dtype=np.int64)
+    for first in range(0, len(sizes), n_shards):
+        lap = order[first : first + n_shards]
+        owners[lap] = np.argsort(n_rows, kind="stable")[: len(lap)]
+        n_rows[owners[lap]] += sizes[lap]
+    return owners
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=80),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 2**32),
+)
+def test_laps_of_equal_groups_are_dealt_as_one_by_one(sizes, share, seed):
+    n_shards = 1 + int(share * (len(sizes) - 1))
+    owners = grouped(np.repeat(np.arange(len(sizes)), sizes), n_shards, seed)
+    expected = dealt_lap_by_lap(np.array(sizes), n_shards, seed)
+    np.testing.assert_array_equal(owners, np.repeat(expected, sizes))
+
+
 def test_groups_with_heavy_tails_are_balanced(seed):
     """20,000 groups of Pareto sizes, none above 1,000 rows: at most 11 % off in 200 seeds."""
     sizes = np.minimum(1 + np.random.default_rng(seed).pareto(1.5, 20_000), 1000).astype(int)

@@ -16,6 +16,7 @@ from quorate.models import (
     Positive,
     Real,
     Simplex,
+    device,
     from_functions,
     from_numpyro,
     from_pymc,
@@ -262,7 +263,8 @@ def test_bad_points_among_good_ones(model, data, rng):
 @pytest.mark.parametrize("kind", ["jax", "vectorised"])
 def test_some_points_after_others(kind, data, rng, monkeypatch):
     """With memory for four points at a time."""
-    monkeypatch.setattr(jaxed_many, "_BYTES", 8 * 30 * 4)
+    monkeypatch.setattr(device, "ON_A_CORE", 8 * 30 * 4)
+    monkeypatch.setattr(device, "MEMORY", device.Memory())
     target = Target(build(kind, data), data, 3)
     for n in (1, 4, 5, 37):
         assert_same(target, 0.5 * rng.standard_normal((n, 5)), terms=100)

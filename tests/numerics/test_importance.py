@@ -109,7 +109,7 @@ def test_moments_are_those_of_repeated_points(rng):
     np.testing.assert_allclose(weighted.covariance, np.cov(repeated.T, bias=True))
     for share in (0.02, 0.31, 0.52, 0.99):
         expected = np.quantile(repeated[:, 0], share, method="inverted_cdf")
-        assert weighted.quantile(points[:, 0], share) == expected
+        assert weighted.quantiles(points[:, 0], [share]) == [expected]
 
 
 def test_effective_number():

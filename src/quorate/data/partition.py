@@ -129,12 +129,17 @@ def grouped(groups: IntArray | Codes, n_shards: int, seed: int) -> Owners:
     order = np.random.default_rng(seed).permutation(n_groups)
     order = order[np.argsort(-sizes[order], kind="stable")]
     owners = np.empty(n_groups, dtype=np.min_scalar_type(n_shards - 1))
-    n_rows = np.zeros(n_shards, dtype=np.int64)
-    for first in range(0, n_groups, n_shards):
-        lap = order[first : first + n_shards]
-        shards = np.argsort(n_rows, kind="stable")[: len(lap)]
-        owners[lap] = shards
-        n_rows[shards] += sizes[lap]
+    n_rows, falling, first = np.zeros(n_shards, dtype=np.int64), -sizes[order], 0
+    while first < n_groups:
+        alike = int(np.searchsorted(falling, falling[first], side="right")) - first
+        n_laps = max(
+            1, alike // n_shards
+        )  # equal groups in a lap leave the order of shards as it is
+        dealt = order[first : first + n_laps * n_shards]
+        shards = np.resize(np.argsort(n_rows, kind="stable"), len(dealt))
+        owners[dealt] = shards
+        n_rows += np.bincount(shards, weights=sizes[dealt], minlength=n_shards).astype(np.int64)
+        first += len(dealt)
     return np.asarray(owners[groups])
 
 

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from quorate._extras import require_installed
 from quorate._registry import OptionsRegistry
+from quorate.engines.devices import CPU, checked, dealt
 from quorate.engines.drive import Engine
 from quorate.engines.faults import Handicap
 from quorate.engines.process import ProcessEngine
@@ -28,6 +30,10 @@ class EngineOptions(Protocol):
 
     @property
     def restarts(self) -> int: ...
+
+    @property
+    def compiles(self) -> bool:
+        """Whether workers have models compiled for a device, which takes a while."""
 
     def check(self) -> None:
         """Raise an error if a library that the engine needs is not installed."""
@@ -66,11 +72,15 @@ class Processes:
     processes
         Number of processes, by default one for each worker. With fewer, workers share them. With
         more, the others stand by for those that are lost.
+    devices
+        What they compute on: cpu or gpu for all of them, or one for each, such as gpu:0,cpu,cpu. In
+        Python also a list. GPUs need JAX. See docs/how-to/devices.md.
     restarts
         How often in a row a lost worker is restarted.
     """
 
     processes: int | None = None
+    devices: str = CPU
     restarts: int = 5
 
     name: ClassVar[str] = "process"
@@ -78,7 +88,12 @@ class Processes:
     def __post_init__(self) -> None:
         given = self.processes
         require(given is None or given >= 1, f"processes must be at least 1, not {given}.")
+        object.__setattr__(self, "devices", checked(self.devices))
         require(self.restarts >= 0, f"restarts must be 0 or more, not {self.restarts}.")
+
+    @property
+    def compiles(self) -> bool:
+        return self.devices != CPU
 
     def check(self) -> None:
         pass
@@ -92,7 +107,8 @@ class Processes:
         began_at: float,
     ) -> AbstractContextManager[Engine]:
         n_workers = allocation.n_workers
-        return ProcessEngine(job, n_workers, logs, self.processes, handicaps, began_at)
+        devices = dealt(self.devices, self.processes or n_workers)
+        return ProcessEngine(job, n_workers, logs, self.processes, handicaps, began_at, devices)
 
 
 @dataclass(frozen=True)
@@ -104,11 +120,15 @@ class Ray:
     address
         HOST:PORT of a running Ray cluster, or "auto". By default a cluster is started on this
         machine.
+    gpus_per_worker
+        GPUs that a worker owns, as far as nodes have any left; the others compute on cores. With
+        0.25, four workers share a GPU.
     restarts
         How often in a row a lost worker is restarted.
     """
 
     address: str | None = None
+    gpus_per_worker: float = 0.0
     restarts: int = 5
 
     name: ClassVar[str] = "ray"
@@ -116,6 +136,12 @@ class Ray:
 
     def __post_init__(self) -> None:
         require(self.restarts >= 0, f"restarts must be 0 or more, not {self.restarts}.")
+        share = self.gpus_per_worker
+        require(0 <= share < inf, f"gpus_per_worker must be 0 or more, not {share}.")
+
+    @property
+    def compiles(self) -> bool:
+        return self.gpus_per_worker > 0
 
     def check(self) -> None:
         require_installed(self.needs)
@@ -128,7 +154,8 @@ class Ray:
         handicaps: Mapping[int, Handicap],
         began_at: float,
     ) -> AbstractContextManager[Engine]:
-        return RayEngine(job, allocation.held, self.address, handicaps, began_at)
+        share = self.gpus_per_worker
+        return RayEngine(job, allocation.held, self.address, handicaps, began_at, share)
 
 
 ENGINES: OptionsRegistry[EngineOptions] = OptionsRegistry(

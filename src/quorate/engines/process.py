@@ -7,15 +7,17 @@ when their input does.
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
 from quorate.engines.host_process import HostProcess
 from quorate.engines.logs import Logs
 from quorate.engines.service import (
     WarningsHeard,
+    device_frame,
     events_of,
     setup_frame,
     task_frame,
@@ -48,6 +50,8 @@ class ProcessEngine:
         Delays put in on purpose, by worker.
     began_at
         Seconds that earlier sittings of the run took.
+    devices
+        The device of each process, spares included; cores if there are none.
     """
 
     def __init__(
@@ -58,12 +62,14 @@ class ProcessEngine:
         n_processes: int | None = None,
         handicaps: Mapping[int, Handicap] | None = None,
         began_at: float = 0.0,
+        devices: Sequence[str] = (),
     ) -> None:
         self._start_time = time.monotonic() - began_at
         self._n_places = min(n_processes or n_workers, n_workers)
         self._hosted = [range(place, n_workers, self._n_places) for place in range(self._n_places)]
         self._hosts: list[HostProcess | None] = [None] * self._n_places
         self._setup = setup_frame(job, handicaps or {})
+        self._devices = devices or [CPU] * max(n_workers, n_processes or 0)
         self._incoming: queue.Queue[tuple[HostProcess, Frame | None]] = queue.Queue(_UNREAD)
         self._to_tell: list[Event] = []
         self._all: list[HostProcess] = []
@@ -72,8 +78,8 @@ class ProcessEngine:
         self._warnings = WarningsHeard()
         self._next_look = 0.0
         self._logs = Logs(logs)
-        n_spares = max((n_processes or 0) - n_workers, 0)
-        self._spares = [self._spawn() for _ in range(n_spares)]
+        n_processes = max(n_processes or 0, n_workers)
+        self._spares = [self._spawn(place) for place in range(n_workers, n_processes)]
 
     def __enter__(self) -> "ProcessEngine":
         return self
@@ -90,7 +96,7 @@ class ProcessEngine:
         place = worker % self._n_places
         host = self._hosts[place]
         if host is None:
-            host = self._spares.pop() if attempt and self._spares else self._spawn()
+            host = self._spares.pop() if attempt and self._spares else self._spawn(place)
             self._hosts[place] = host
         host.send(Frame("host", {"worker": worker, "attempt": attempt}))
 
@@ -168,12 +174,13 @@ class ProcessEngine:
                 doing = sign if isinstance(sign, Doing) else None
                 yield from (Beat(worker, doing, is_stopped) for worker in workers)
 
-    def _spawn(self) -> HostProcess:
+    def _spawn(self, place: int) -> HostProcess:
         log = self._logs.new()
         if not self._all:
             self._template = template_for(log)
         host = HostProcess(log, self._incoming, self._template, self._starts)
         self._all.append(host)
+        host.send(device_frame(self._devices[place]))
         host.send(self._setup)
         return host
 

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quorate._warnings import warn
 from quorate.data.placed import PlacedShards
 from quorate.data.write import ShardSet
+from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.placement import Held
@@ -21,6 +23,7 @@ from quorate.engines.ray_homes import Homes, on
 from quorate.engines.ray_host import Host
 from quorate.engines.service import (
     WarningsHeard,
+    device_frame,
     doing_of,
     environment,
     events_of,
@@ -28,7 +31,7 @@ from quorate.engines.service import (
     task_frame,
 )
 from quorate.engines.worker import Job
-from quorate.errors import BadInputError
+from quorate.errors import BadInputError, DeviceWarning
 from quorate.protocol.messages import (
     Answer,
     Beat,
@@ -57,6 +60,7 @@ class _Actor:
     handle: Any
     calls: deque[Any] = field(default_factory=deque)  # answers to come, in order
     outgoing: list[bytes] = field(default_factory=list)  # tasks to go with the next call
+    n_gpus: float = 0.0
     n_owed: int = 0  # draws and points asked for and not yet received
     lacks_shards: bool = False
     delivered: set[int] = field(default_factory=set)
@@ -91,6 +95,8 @@ class RayEngine:
         Delays put in on purpose, by worker.
     began_at
         Seconds that earlier sittings of the run took.
+    gpus_per_worker
+        GPUs that a worker owns, as long as its node has any left.
     """
 
     def __init__(
@@ -100,7 +106,9 @@ class RayEngine:
         address: str | None = None,
         handicaps: Mapping[int, Handicap] | None = None,
         began_at: float = 0.0,
+        gpus_per_worker: float = 0.0,
     ) -> None:
+        self._share = gpus_per_worker
         self._shards = job.placed or ShardSet.open(job.shard_folder)
         self._packed_setup = packed_frame(setup_frame(job, handicaps or {}))
         self._cluster = Cluster(address)
@@ -137,10 +145,12 @@ class RayEngine:
         if node is None:
             self._to_tell.append(WorkerLost(worker, _no_site(self._homes.sites[worker])))
             return
-        actor = _Actor(worker, node, self._new_host(node))
+        n_gpus = self._gpus_for(node)
+        actor = _Actor(worker, node, self._new_host(node, n_gpus), n_gpus=n_gpus)
         self._actors[worker] = actor
+        device = packed_frame(device_frame("gpu" if n_gpus else CPU))
         frame = packed_frame(Frame("host", {"worker": worker, "attempt": attempt}))
-        actor.calls.append(actor.handle.turn.remote(self._setup, frame))
+        actor.calls.append(actor.handle.turn.remote(device, self._setup, frame))
 
     def send(self, task: Work) -> None:
         """Give a task to its worker; a worker that is gone, or about to be, does not get it."""
@@ -203,12 +213,23 @@ class RayEngine:
             ]
             self._ray.wait(calls, num_returns=len(calls), timeout=_FORGETTING)
 
-    def _new_host(self, node: str) -> Any:
+    def _gpus_for(self, node: str) -> float:
+        """GPUs of a new worker on a node: its share, or none if the others there have them all."""
+        if not self._share:
+            return 0.0
+        given = [actor.n_gpus for actor in self._actors.values() if actor.node == node]
+        left = self._cluster.gpus().get(node, 0.0) - sum(given)
+        if left >= self._share:
+            return self._share
+        warn("A node of the Ray cluster has no GPU left. Workers there use cores.", DeviceWarning)
+        return 0.0
+
+    def _new_host(self, node: str, n_gpus: float) -> Any:
         """An actor that reserves no core: there may be more workers than cores.
 
         It reserves one byte of memory, because Ray ignores the node for actors without resources.
         """
-        resources = {"num_cpus": 0, "memory": 1, "max_restarts": 0}
+        resources = {"num_cpus": 0, "num_gpus": n_gpus, "memory": 1, "max_restarts": 0}
         actor_class = self._ray.remote(**resources, concurrency_groups={_BEATS: 1})(Host)
         options = {
             "runtime_env": {"env_vars": environment()},

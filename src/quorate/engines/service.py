@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from quorate._warnings import warn
+from quorate.engines.devices import CPU, use
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
 from quorate.engines.in_place import RowsInPlace
@@ -19,7 +20,7 @@ from quorate.engines.packing import packed, unpacked
 from quorate.engines.pulse import Pulse
 from quorate.engines.worker import Job, ShardSource, Worker
 from quorate.errors import QuorateWarning, warning_named
-from quorate.models.protocol import for_workers
+from quorate.models.protocol import for_workers, on_device
 from quorate.numerics.named_arrays import Nested, flattened, part
 from quorate.protocol.messages import (
     Answer,
@@ -61,6 +62,11 @@ def setup_frame(job: Job, handicaps: Mapping[int, Handicap]) -> Frame:
     """The first frame for a process."""
     fields = {"handicaps": {worker: asdict(given) for worker, given in handicaps.items()}}
     return Frame("setup", fields, {"job": np.frombuffer(packed_job(job), dtype=np.uint8)})
+
+
+def device_frame(device: str) -> Frame:
+    """What a process is to compute on; it comes before the first frame."""
+    return Frame("device", {"device": device})
 
 
 def task_frame(task: Work) -> Frame:
@@ -161,12 +167,12 @@ class WarningsHeard:
     def __init__(self) -> None:
         self._told: set[tuple[int | None, str]] = set()
 
-    def tell(self, worker: int, category: str, message: str, shard: int | None) -> None:
+    def tell(self, worker: int | None, category: str, message: str, shard: int | None) -> None:
         """Warn with the fields of a frame of kind `warning`."""
         if (shard, category) not in self._told:
             self._told.add((shard, category))
-            text = f"shard {shard}, worker {worker}: {message}"
-            warn(text, warning_named(category))
+            where = "" if shard is None else f"shard {shard}, worker {worker}: "
+            warn(where + message, warning_named(category))
 
 
 def environment() -> dict[str, str]:
@@ -202,6 +208,7 @@ class Service:
         self._worker: Worker | None = None
         self._in_place: RowsInPlace | None = None
         self._at_work: int | None = None
+        self._device = CPU
         self._to_do: dict[int, deque[Iterator[Answer]]] = {}
 
     @property
@@ -211,6 +218,9 @@ class Service:
 
     def take(self, frame: Frame) -> None:
         """Set up the process, add a worker, or take a task."""
+        if frame.kind == "device":
+            self._device = frame.fields["device"]
+            return
         if frame.kind == "setup":
             with self.pulse.doing("setup"):
                 self._worker = self._set_up(frame)
@@ -243,7 +253,7 @@ class Service:
         cause = error.__cause__ if isinstance(error.__cause__, OSError | MemoryError) else error
         fields = {
             "worker": self._at_work,
-            "shard": None if self._worker is None else self._worker.chains.at_work_on,
+            "shard": self._shard,
             "kind": type(cause).__name__,
             "message": str(error),
             "traceback": traceback.format_exc(),
@@ -251,11 +261,18 @@ class Service:
         self._say(Frame("failed", fields))
 
     def _set_up(self, frame: Frame) -> Worker:
+        self._tell_warnings()
+        is_on_device = use(self._device)  # before models import JAX
         job = Job(**unpacked(frame.arrays["job"].tobytes()))
+        if is_on_device:
+            job = replace(job, model=on_device(job.model), is_on_device=True)
         handicaps = {int(k): Handicap(**given) for k, given in frame.fields["handicaps"].items()}
-        worker = Worker(job, handicaps, self._source(job), self.pulse)
-        self._tell_warnings(worker)
-        return worker
+        return Worker(job, handicaps, self._source(job), self.pulse)
+
+    @property
+    def _shard(self) -> int | None:
+        """The shard at work on, for errors and warnings."""
+        return None if self._worker is None else self._worker.chains.at_work_on
 
     def _source(self, job: Job) -> ShardSource:
         if job.placed is None:
@@ -271,7 +288,7 @@ class Service:
                 return
             tasks.popleft()
 
-    def _tell_warnings(self, worker: Worker) -> None:
+    def _tell_warnings(self) -> None:
         """Send our own warnings to the coordinator; others go to the log."""
         to_log = warnings.showwarning
 
@@ -279,7 +296,7 @@ class Service:
             if issubclass(category, QuorateWarning):
                 fields = {
                     "worker": self._at_work,
-                    "shard": worker.chains.at_work_on,
+                    "shard": self._shard,
                     "category": category.__name__,
                     "message": str(message),
                 }

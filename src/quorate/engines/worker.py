@@ -17,6 +17,7 @@ from quorate._types import Array, CodedArray
 from quorate.data.placed import PlacedShards
 from quorate.data.write import ShardSet
 from quorate.engines.after import computed
+from quorate.engines.devices import points_that_fill
 from quorate.engines.faults import Handicap
 from quorate.engines.in_place import RowsInPlace
 from quorate.engines.pulse import Pulse, WatchedTarget
@@ -73,6 +74,7 @@ class Job:
     n_shards: int
     seed: int
     placed: PlacedShards | None = None  # where rows lie that workers read in place
+    is_on_device: bool = False
 
     def sites(self, held: Sequence[Sequence[int]]) -> dict[int, str]:
         """The site of each worker whose rows lie at one site only; `held` are its shards."""
@@ -150,7 +152,11 @@ class Chains:
         self.at_work_on = shard
         target = self._target(shard)
         with self._pulse.doing("survey"):
-            return surveyed(target)
+            found = surveyed(target)
+            if self._job.is_on_device:
+                n = points_that_fill(target, found.get("mode"))
+                return {**found, "at_once": np.array(n)}
+            return found
 
     def after(self, shard: int, task: ShardTask) -> Arrays:
         """What a task before or after a run asks for."""

@@ -58,6 +58,12 @@ class GeneralisedLinearModel:
         """The same model for rows that are encoded already."""
         return replace(self, encoding=None)
 
+    def on_device(self) -> "GeneralisedLinearModel":
+        """The same model with the rows of shards on the device of JAX, where that is quicker."""
+        from quorate.models.compiled_glm import compiled
+
+        return compiled(self)
+
     @property
     def axes(self) -> Axes:
         """Levels of the factors of a formula."""

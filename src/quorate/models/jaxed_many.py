@@ -8,18 +8,15 @@ import numpy as np
 
 from quorate._extras import jax_in_float64
 from quorate._types import Array
-
-_LEAST = 16  # points; fewer are padded
-_BYTES = 16e6  # of one number for each row and point at a time; a model has several such arrays
+from quorate.models import device
 
 
 class ManyPoints:
     """A JAX function `function(x, rows)` of one point, for many of them.
 
-    `rows` may be any tree of arrays. The number of points is padded to a power of two, so that
-    passes with different numbers of points are compiled a few times only. Rows are arguments of the
-    compiled function, not constants. What would take too much memory is done on some points after
-    others.
+    `rows` may be any tree of arrays. The number of points is padded, so that passes with different
+    numbers of points are compiled a few times only. Rows are arguments of the compiled function,
+    not constants. What would take too much memory is done on some points after others.
     """
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
@@ -28,9 +25,14 @@ class ManyPoints:
     def __call__(self, points: Array, rows: Any = None, n_rows: int = 1) -> Any:
         """The outputs of the function for `points` (n, d), each with n entries."""
         n = len(points)
-        full = padded(points)
-        outputs = self._compiled(full, rows, at_once=min(len(full), points_at_once(n_rows)))
-        return jax_in_float64().tree.map(lambda output: np.asarray(output)[:n], outputs)
+        full = device.padded(points)
+
+        def evaluate(limit: float) -> Any:
+            at_once = min(len(full) & -len(full), points_at_once(n_rows, limit))
+            outputs = self._compiled(full, rows, at_once=at_once)
+            return jax_in_float64().tree.map(lambda output: np.asarray(output)[:n], outputs)
+
+        return device.MEMORY.fit(evaluate)
 
     @cached_property
     def _compiled(self) -> Callable[..., Any]:
@@ -48,18 +50,13 @@ class ManyPoints:
         return compiled
 
 
-def padded(points: Array) -> Array:
-    """Points (n, d), the last one repeated up to a power of two, at least 16; zeros if n = 0."""
-    n, dim = points.shape
-    if n == 0:
-        return np.zeros((_LEAST, dim))
-    wanted = max(_LEAST, 1 << (n - 1).bit_length())
-    return np.concatenate([points, np.broadcast_to(points[-1:], (wanted - n, dim))])
+def points_at_once(n_rows: int, limit: float | None = None) -> int:
+    """How many points, a power of two, are evaluated together on so many rows.
 
-
-def points_at_once(n_rows: int) -> int:
-    """How many points, a power of two, are evaluated together on so many rows."""
-    most = int(_BYTES / (8 * max(n_rows, 1)))
+    `limit` is the number of bytes that one number for each row and point may take; that of a core
+    if there is none.
+    """
+    most = int((device.ON_A_CORE if limit is None else limit) / (8 * max(n_rows, 1)))
     return 1 << max(most.bit_length() - 1, 0)
 
 

@@ -45,6 +45,12 @@ def for_workers(model: Model) -> Model:
     return model if lighter is None else lighter()
 
 
+def on_device(model: Model) -> Model:
+    """The model for a worker that computes on a device of JAX."""
+    moved: Callable[[], Model] | None = getattr(model, "on_device", None)
+    return model if moved is None else moved()
+
+
 class DifferentiableModel(Model, Protocol):
     """A model with gradients."""
 

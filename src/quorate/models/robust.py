@@ -44,7 +44,7 @@ class Student:
         log_sigma, log_nu = np.moveaxis(log_scales, -1, 0)
         nu, z = np.exp(log_nu), (response - eta) * np.exp(-log_sigma)
         tails = 0.5 * (nu + 1) * np.log1p(z**2 / nu)
-        return np.asarray(_constants(nu)[0] - log_sigma - tails)
+        return np.asarray(log_constants(nu)[0] - log_sigma - tails)
 
     def outside(
         self, eta: Array, log_scales: Array, response: Array, trials: Array | None = None
@@ -78,7 +78,7 @@ class Student:
                 squares /= 1 + squares
                 by_beta += z.T @ (n[:, None] * x)
                 shares += n @ squares
-        constant, slope = _constants(nu)
+        constant, slope = log_constants(nu)
         values = total * (constant - log_sigma) - 0.5 * (nu + 1) * logs
         if not gradient:
             return Values(values)
@@ -88,7 +88,7 @@ class Student:
         return Values(values, by_beta, np.column_stack([by_sigma, by_nu]))
 
 
-def _constants(nu: Array) -> tuple[Array, Array]:
+def log_constants(nu: Array) -> tuple[Array, Array]:
     """log Γ((ν+1)/2) - log Γ(ν/2) - log(νπ)/2, and its derivative in log ν."""
     half = 0.5 * nu
     inverse = 1 / np.maximum(half, _MANY)

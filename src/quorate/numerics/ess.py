@@ -4,7 +4,9 @@ After Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), "Rank-normalization
 localization". `draws` always has shape (chains, n, ...), and results have shape (...).
 """
 
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
@@ -13,6 +15,7 @@ from scipy.special import ndtri
 from quorate._types import Array, IntArray
 
 _AT_ONCE = 2**18  # numbers whose statistics are computed together
+_THREADS = 8  # for functions of many draws: numpy sorts without Python's lock
 _FIRST_LAGS = (8, 64)  # in which the correlation of many draws usually ends
 _GROUPS = 8  # of chains, for nested R-hat
 SHORTEST = 4  # draws of a chain from which R-hat and ESS can be computed
@@ -97,14 +100,22 @@ def nested_rhat(draws: Array, errors: float = 0.0) -> Array:
 
 
 def _by_function(statistic: Callable[[Array], Array], draws: Array) -> Array:
-    """A statistic of draws (chains, n, ...), of one function after the other if they are many.
+    """A statistic of draws (chains, n, ...), of a few functions at a time if they are many.
 
-    So it takes a few times the memory of one function, and a signal is heard soon.
+    So it takes a few times the memory of these functions, and a signal is heard soon.
     """
     if draws.size <= _AT_ONCE or draws.ndim < 3:
         return statistic(draws)
     columns = draws.reshape(*draws.shape[:2], -1)
-    found = [statistic(np.ascontiguousarray(columns[..., i])) for i in range(columns.shape[2])]
+
+    def of_column(i: int) -> Array:
+        return statistic(np.ascontiguousarray(columns[..., i]))
+
+    threads = ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1))
+    try:
+        found = list(threads.map(of_column, range(columns.shape[2])))
+    finally:  # also after Ctrl-C
+        threads.shutdown(cancel_futures=True)
     return np.array(found, dtype=np.float64).reshape(draws.shape[2:])
 
 

@@ -1,5 +1,6 @@
 """Importance sampling from mixtures of multivariate Student-t distributions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -101,11 +102,11 @@ class Weighted:
         gaps = values - self.mean(values)
         return np.asarray(np.sqrt(self.weights**2 @ gaps**2))
 
-    def quantile(self, values: Array, share: float) -> float:
-        """Smallest of `values` (n,) up to which the weights sum to at least `share`."""
+    def quantiles(self, values: Array, shares: Sequence[float]) -> list[float]:
+        """Smallest of `values` (n,) up to which the weights sum to at least each share."""
         order = np.argsort(values)
-        place = np.searchsorted(np.cumsum(self.weights[order]), share)
-        return float(values[order[min(int(place), len(order) - 1)]])
+        places = np.searchsorted(np.cumsum(self.weights[order]), shares)
+        return [float(x) for x in values[order[np.minimum(places, len(order) - 1)]]]
 
     def without_negligible(self) -> "Weighted":
         """The points whose weight counts. The others may be anywhere, infinity included."""

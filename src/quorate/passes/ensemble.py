@@ -154,7 +154,10 @@ class Ensemble(InStep):
 
     def _propose(self, chains: IntArray) -> None:
         angles = self._angle[chains, None]
-        moved = np.cos(angles) * self._z[chains] + np.sin(angles) * self._other[chains]
+        moved, other = self._z[chains], self._other[chains]
+        moved *= np.cos(angles)
+        other *= np.sin(angles)
+        moved += other
         self._proposal[chains] = snapped(moved)
 
     def _shrink(self, chains: IntArray) -> IntArray:

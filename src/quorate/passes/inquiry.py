@@ -274,7 +274,10 @@ class Inquiry:
 
     def draws(self) -> Array:
         """Draws in order: the first of all chains, then the second of all, …; (n_complete, d)."""
-        return np.swapaxes(self.chains(), 0, 1).reshape(-1, self.dim)[: self.n_complete]
+        if not self.ensembles:
+            return np.empty((0, self.dim))
+        steps = [np.swapaxes(ensemble.draws, 0, 1)[: self.n_steps] for ensemble in self.ensembles]
+        return np.concatenate(steps, axis=1).reshape(-1, self.dim)[: self.n_complete]
 
 
 def points_at_once(found: Mapping[str, Array]) -> int:

@@ -9,28 +9,31 @@ from quorate.samplers.base import Base
 
 
 class Kept:
-    """Draws of chains and the log posterior there, by chain and place."""
+    """Draws of chains and the log posterior there, by place and chain.
+
+    Memory is taken as chains move on: room that is never used costs nothing.
+    """
 
     def __init__(self, base: Base, n_chains: int, n_draws: int) -> None:
         self._base = base
-        # Memory is taken when it is written to; room that is never used costs nothing
-        self._z = np.empty((n_chains, n_draws, base.dim))
-        self._values = np.empty((n_chains, n_draws))
+        self._z = np.empty((n_draws, n_chains, base.dim))
+        self._values = np.empty((n_draws, n_chains))
 
     def put(self, chains: IntArray, places: IntArray, z: Array, values: Array) -> None:
         """Keep a draw of each of `chains` at its place, in units of the base."""
         n_needed = int(places.max(initial=-1)) + 1
         self._z, self._values = _with_room(self._z, n_needed), _with_room(self._values, n_needed)
-        self._z[chains, places], self._values[chains, places] = z, values
+        self._z[places, chains], self._values[places, chains] = z, values
 
     def draws(self, n: int) -> Array:
         """The first `n` of every chain, in the coordinates of the model: (n_chains, n, d)."""
-        z = self._z[:, :n]
-        return self._base.points(z.reshape(-1, z.shape[-1])).reshape(z.shape)
+        z = self._z[:n]
+        points = self._base.points(z.reshape(-1, z.shape[-1])).reshape(z.shape)
+        return np.swapaxes(points, 0, 1)
 
     def log_densities(self, n: int) -> Array:
         """The log posterior at the first `n` of every chain, (n_chains, n)."""
-        return self._values[:, :n]
+        return self._values[:n].T
 
 
 class InStep(ABC):
@@ -55,10 +58,10 @@ class InStep(ABC):
 
 
 def _with_room(array: Array, n: int) -> Array:
-    """`array` (n_chains, m, ...), or one twice as long with the same entries if m is below `n`."""
-    n_chains, m, *rest = array.shape
+    """`array` (m, ...), or one twice as long with the same entries if m is below `n`."""
+    m, *rest = array.shape
     if n <= m:
         return array
-    longer = np.empty((n_chains, max(n, 2 * m), *rest))
-    longer[:, :m] = array
+    longer = np.empty((max(n, 2 * m), *rest))
+    longer[:m] = array
     return longer

@@ -121,9 +121,8 @@ class Run:
             shares_starts=scheme.shares_starts,
             limits=self.settings.limits(),
         )
-        self._telling = Telling(
-            self.view, self._supervisor, self.settings, is_compiled=compiles(self.model)
-        )
+        waits = compiles(self.model) or self.settings.engine_options.compiles
+        self._telling = Telling(self.view, self._supervisor, self.settings, is_compiled=waits)
 
     def replay(self, reader: JournalReader) -> None:
         """Take in everything that earlier sittings have journaled."""

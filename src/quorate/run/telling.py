@@ -19,6 +19,7 @@ from quorate.run.view import View
 
 _LEAST_WAIT = 1.0  # seconds between two looks at the draws
 _LOOKING = 0.05  # share of the time that looks may take
+_MANY = 200_000  # draws beyond which the ESS is taken to grow with their number
 _DIVERGENCES = "divergences"  # in the state of a chain
 
 HowFar = tuple[Phase, int, int | None]  # what a run does, how much of it is done, and of how much
@@ -93,13 +94,18 @@ class Looks:
     def __init__(self, view: View) -> None:
         self._view = view
         self._seen: tuple[float | None, float | None] = (None, None)
+        self._n_seen = 0  # draws at the last look
         self._next = 0.0
 
     def at(self, now: float) -> tuple[float | None, float | None]:
         """The smallest ESS and the largest R-hat, as far as they are known."""
-        if now >= self._next and self._view.n_draws:
+        n_draws = self._view.n_draws
+        if n_draws > _MANY and self._n_seen:
+            ess, r_hat = self._seen
+            return None if ess is None else ess * n_draws / self._n_seen, r_hat
+        if now >= self._next and n_draws:
             start = time.perf_counter()
-            self._seen = self._look()
+            self._seen, self._n_seen = self._look(), n_draws
             took = time.perf_counter() - start
             self._next = now + max(_LEAST_WAIT, took / _LOOKING)
         return self._seen

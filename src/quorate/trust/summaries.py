@@ -4,7 +4,7 @@ from quorate.models.protocol import Model
 from quorate.numerics.importance import Weighted
 from quorate.numerics.names import named_scalars
 
-_QUANTILES = {"3%": 0.03, "50%": 0.5, "97%": 0.97}
+_QUANTILES, _SHARES = ("3%", "50%", "97%"), (0.03, 0.5, 0.97)
 
 
 def summaries(model: Model, weighted: Weighted) -> dict[str, dict[str, float]]:
@@ -13,7 +13,7 @@ def summaries(model: Model, weighted: Weighted) -> dict[str, dict[str, float]]:
         name: {
             "mean": float(weighted.mean(values)),
             "sd": float(weighted.sd(values)),
-            **{label: weighted.quantile(values, share) for label, share in _QUANTILES.items()},
+            **dict(zip(_QUANTILES, weighted.quantiles(values, _SHARES), strict=True)),
         }
         for name, values in named_scalars(model.constrain(weighted.points))
     }

@@ -108,7 +108,7 @@ def newton_step(
     return [shorter * part for part in coloured(upper, white)], length
 
 
-def length_of(curvature: Any, vector: Any) -> AnyArray:
+def length_of(curvature: Any, vector: Any, xp: Namespace = np) -> AnyArray:
     """Length of a vector z in standard deviations of N(0, H⁻¹): the root of zᵀHz.
 
     `curvature[i][j]` and `vector[i]` are arrays. Only i >= j is read.
@@ -117,7 +117,7 @@ def length_of(curvature: Any, vector: Any) -> AnyArray:
     for i, row in enumerate(vector):
         across = sum((curvature[i][j] * vector[j] for j in range(i)), 0.0)
         square = square + row * (curvature[i][i] * row + 2 * across)
-    return np.sqrt(square)
+    return xp.sqrt(square)
 
 
 def solved(upper: list[list[Any]], slope: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from quorate.models.groups.regressions.chunks import Chunk, Outside, Sums, chunk
 from quorate.models.groups.regressions.integrals import Prior, placed
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.pooling import pooled_by_newton
-from quorate.models.groups.regressions.rows import GROWTH, GroupedRows, arranged
+from quorate.models.groups.regressions.rows import GROWTH, GroupedRows, arranged, of_like_size
 from quorate.models.groups.regressions.tables import Tables
 
 
@@ -32,10 +32,10 @@ class ByNodes:
     def of(
         cls, family: Family, tables: Tables, effort: Effort, growth: float = GROWTH
     ) -> "ByNodes":
-        """Arrange rows by group. Anchors are 0. For `growth` see `arranged`."""
+        """Arrange rows by group. Anchors are 0. For `growth` see `of_like_size`."""
         seen, (varying,), (group,) = tables
         outside = Outside.of(family, seen)
-        rows = arranged(seen, varying, group, growth)
+        rows = arranged(seen, varying, group, of_like_size(growth))
         return cls(family, rows, outside, np.zeros((varying.shape[1], rows.n_groups)), effort)
 
     def log_likelihoods(self, points: Points) -> Array:

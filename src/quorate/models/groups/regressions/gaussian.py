@@ -19,6 +19,7 @@ from quorate.models.families import Linear
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.quadrature import coloured, covariance_of, solved, spread
 from quorate.models.groups.regressions.integrals import Prior, parts
+from quorate.models.groups.regressions.numbering import numbered
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit, pooled
 from quorate.models.observed import Observed
 
@@ -56,7 +57,7 @@ class ClosedForm:
     @classmethod
     def of(cls, seen: Observed, varying: Array, group: IntArray) -> "ClosedForm":
         """Reduce rows with Z (n, q) and the code of each row's group (n,)."""
-        codes, which = np.unique(group, return_inverse=True)
+        codes, which = numbered(group)
 
         def summed(values: Array) -> Array:
             return np.bincount(which, weights=values, minlength=len(codes)).astype(np.float64)
@@ -64,7 +65,7 @@ class ClosedForm:
         z, columns = seen.rooted(varying).T, seen.rooted(seen.columns)
         response = seen.rooted(seen.residual_response)
         return cls(
-            np.asarray(codes),
+            codes,
             Linear().prepare(seen),
             np.array([[summed(first * second) for second in z] for first in z]),
             np.array([[summed(each * x) for x in columns.T] for each in z]),

@@ -94,30 +94,37 @@ def placed(
 ) -> tuple[Array, list[list[Array]], Array]:
     """Centres (q, n_points, g) after some Newton steps, and U with log det U (n_points, g).
 
-    At points where the last step of some group was long, more steps follow. Nodes in the wrong
-    place would make the integral of a point far out too large as well as too small.
+    Groups whose last step was long take more of them. Nodes in the wrong place would make the
+    integral of a point far out too large as well as too small.
     """
     q, _, n_groups = anchors.shape
     centre = np.broadcast_to(anchors, (q, len(prior.log_constant), n_groups))
     for _ in range(n_steps):
         centre, upper, log_det, length = _stepped(rows, prior, centre)
-    far = length.max(axis=1) > SHORT_STEP
+    far = length > SHORT_STEP
     for _ in range(MOST_STEPS):
-        if not far.any():
+        at = np.asarray(far.any(axis=1))
+        if not at.any():
             break
-        centre[:, far], nearer, log_det[far], length = _stepped(
-            rows.at(far), prior.at(far), centre[:, far]
-        )
-        put(upper, far, nearer)
-        far[far] = length.max(axis=1) > SHORT_STEP
+        moving = far[at]
+        nearer, tighter, new_log_det, length = _stepped(rows.at(at), prior.at(at), centre[:, at])
+        centre[:, at] = np.where(moving, nearer, centre[:, at])
+        log_det[at] = np.where(moving, new_log_det, log_det[at])
+        put(upper, at, tighter, moving)
+        far[at] = moving & (length > SHORT_STEP)
     return centre, upper, log_det
 
 
-def put(upper: list[list[Array]], points: BoolArray, nearer: list[list[Array]]) -> None:
-    """Replace U at some of the points."""
+def put(
+    upper: list[list[Array]],
+    points: BoolArray,
+    nearer: list[list[Array]],
+    groups: BoolArray | bool = True,
+) -> None:
+    """Replace U at some of the points, for all groups or some at each point."""
     for i, row in enumerate(nearer):
         for j in range(i, len(nearer)):
-            upper[i][j][points] = row[j]
+            upper[i][j][points] = np.where(groups, row[j], upper[i][j][points])
 
 
 def _stepped(

@@ -19,8 +19,8 @@ from quorate.models.groups.regressions.points import Points
 from quorate.models.groups.regressions.rows import Bundle
 
 Shape = Literal["softplus", "exponential"]
-_FURTHEST = 350.0  # of a linear predictor, so that products of exponentials stay finite
-_LARGEST = np.exp(_FURTHEST)
+FURTHEST = 350.0  # of a linear predictor, so that products of exponentials stay finite
+LARGEST = np.exp(FURTHEST)
 _LOG_LARGEST = 700.0
 
 
@@ -80,15 +80,15 @@ class Rows:
 
     def _is_moderate(self, local: Array) -> bool:
         """Whether products of exponentials of offsets and of `local` are finite."""
-        return bool(self.offsets.max() <= _FURTHEST and np.abs(local).max() <= _FURTHEST)
+        return bool(self.offsets.max() <= FURTHEST and np.abs(local).max() <= FURTHEST)
 
     def _weighted(self, terms: Array) -> Array:
         return np.asarray(np.einsum("smpg,spg->mpg", terms, self.weights))
 
     def slopes_and_curvatures(self, local: Array) -> tuple[Array, Array]:
         """Derivatives y - w b'(η) and w b''(η) of each row at `local` (q, n_points, g)."""
-        odds = self._exponentials(np.clip(local, -_FURTHEST, _FURTHEST)[:, None])[:, 0]
-        np.minimum(odds, _LARGEST, out=odds)
+        odds = self._exponentials(np.clip(local, -FURTHEST, FURTHEST)[:, None])[:, 0]
+        np.minimum(odds, LARGEST, out=odds)
         if self.shape == "exponential":
             pulls = curvatures = self.weights * odds
         else:
@@ -103,7 +103,7 @@ class Rows:
         `local` is (q, m, n_points, g), and `shares` (m, n_points, g) are the nodes' weights.
         """
         odds = self._exponentials(local)
-        np.minimum(odds, _LARGEST, out=odds)
+        np.minimum(odds, LARGEST, out=odds)
         if self.shape == "exponential":
             means = np.einsum("smpg,mpg->spg", odds, shares)
             return self.weights * means, means
@@ -114,7 +114,7 @@ class Rows:
     def _exponentials(self, local: Array) -> Array:
         """exp η, (size, m, n_points, g), at `local` (q, m, n_points, g)."""
         if self.varying is None:
-            return np.asarray(self._near[:, None] * np.exp(np.minimum(local[0], _FURTHEST)))
+            return np.asarray(self._near[:, None] * np.exp(np.minimum(local[0], FURTHEST)))
         eta = self.varying[:, -1, None, None] * local[-1]
         eta += self.offsets[:, None]
         for j in range(len(local) - 1):
@@ -126,7 +126,7 @@ class Rows:
     @cached_property
     def _near(self) -> Array:
         """exp of the offsets."""
-        return np.asarray(np.exp(np.minimum(self.offsets, _FURTHEST)))
+        return np.asarray(np.exp(np.minimum(self.offsets, FURTHEST)))
 
 
 def rows_of(family: Family, bundle: Bundle, points: Points, has_ones: bool) -> Rows:

@@ -16,7 +16,7 @@ from quorate.models.groups.regressions.nested_block import Block
 from quorate.models.groups.regressions.nesting import Nesting
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.pooling import pooled_by_newton
-from quorate.models.groups.regressions.rows import GROWTH, arranged
+from quorate.models.groups.regressions.rows import GROWTH, arranged, of_like_size
 from quorate.models.groups.regressions.tables import Tables
 
 _ROWS = 32_768  # of a block, about
@@ -56,7 +56,10 @@ class NestedByNodes:
     def of(
         cls, family: Family, tables: Tables, effort: Effort, growth: float = GROWTH
     ) -> "NestedByNodes":
-        """Arrange rows by inner group, in blocks of outer groups. For `growth` see `arranged`."""
+        """Arrange rows by inner group, in blocks of outer groups.
+
+        For `growth` see `of_like_size`.
+        """
         outside = Outside.of(family, tables.seen)
         nesting, place = Nesting.of_rows(*tables.groups)
         sizes = np.bincount(place).astype(np.float64)
@@ -222,7 +225,8 @@ def _block(
 ) -> Block:
     """From the rows of a block, and the places of their inner groups."""
     seen, (outer, varying), _ = tables
-    rows, response = arranged(seen, varying, place, growth, outer), seen.weighted_response
+    rows = arranged(seen, varying, place, of_like_size(growth), outer)
+    response = seen.weighted_response
     within = nesting.within[place]
     by_response = np.array([np.bincount(within, weights=z * response) for z in outer.T])
     sizes = nesting.n_outer, nesting.n_inner

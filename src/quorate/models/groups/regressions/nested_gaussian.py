@@ -209,3 +209,11 @@ def _drawn(given: _Given, outer_noise: Array, inner_noise: Array) -> tuple[Array
     moved = np.stack(coloured(found.outer.upper, outer_noise))
     own = np.stack(coloured(found.inner.upper, inner_noise))
     return u + moved, v + found.tilted(moved) + own
+
+
+def in_closed_form(tables: Tables) -> ClosedForm | NestedClosedForm:
+    """A shard of a linear regression with one level of groups or two, reduced."""
+    seen, varying, groups = tables
+    if len(groups) > 1:
+        return NestedClosedForm.of(tables)
+    return ClosedForm.of(seen, varying[0], groups[0])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import block_diag
 
-from quorate._types import Array, BoolArray
+from quorate._types import Array, BoolArray, IntArray
 
 _UNKNOWN = 0.3  # rough standard deviation of logarithms and correlations
 _WIDEST = 3.0  # standard deviation of a coefficient of which a shard knows little
@@ -18,7 +18,7 @@ class Points(NamedTuple):
     log_scales: Array  # (n,), 0 if the family has no scale
     covs: tuple[Array, ...]  # Σ of each level, outer level first, (n, q, q)
 
-    def part(self, which: slice | BoolArray) -> "Points":
+    def part(self, which: slice | BoolArray | IntArray) -> "Points":
         """Some of them."""
         covs = tuple(cov[which] for cov in self.covs)
         return Points(self.betas[which], self.log_scales[which], covs)

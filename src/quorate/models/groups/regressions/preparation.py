@@ -95,9 +95,14 @@ class Adaptable(Integrated, Protocol):
 S = TypeVar("S", bound=Adaptable)
 
 
-def prepared(model: GroupedPosterior, kind: type[S], tables: Tables) -> S:
-    """Arrange rows by group; find a fit, anchors there, and the effort that is needed."""
-    shard, some, times = _arranged(model, kind, tables)
+def prepared(
+    model: GroupedPosterior, kind: type[S], tables: Tables, of_few: type[Adaptable] | None = None
+) -> S:
+    """Arrange rows by group; find a fit, anchors there, and the effort that is needed.
+
+    `of_few` computes for the few groups that stand for all; it is `kind` if nothing is said.
+    """
+    shard, some, times = _arranged(model, kind, tables, of_few)
     with np.errstate(all="ignore"):
         start = some.pooled_fit(model.initial(), model.log_sds)
         fit = searched(density(model, some, times), start)
@@ -113,7 +118,7 @@ def prepared_around(model: GroupedPosterior, kind: type[S], tables: Tables, fit:
 
 
 def _anchored(
-    model: GroupedPosterior, shard: S, some: S, times: float, fit: RoughFit
+    model: GroupedPosterior, shard: S, some: Adaptable, times: float, fit: RoughFit
 ) -> tuple[S, Effort]:
     """The shard with anchors at the mode of a fit, and the effort that is needed around it."""
     point = model.taken_apart(fit.mode[None])
@@ -187,12 +192,14 @@ def _covariance(density: Density, mode: Array, rough: Array) -> Array:
     return np.asarray(axes / np.maximum(values, _WIDEST**-2) @ axes.T)
 
 
-def _arranged(model: GroupedPosterior, kind: type[S], tables: Tables) -> tuple[S, S, float]:
+def _arranged(
+    model: GroupedPosterior, kind: type[S], tables: Tables, of_few: type[Adaptable] | None = None
+) -> tuple[S, Adaptable, float]:
     """All groups, some of them, evenly spaced, that stand for all, and how many times they do."""
     shard = kind.of(model.family, tables, _ROUGH)
     n_groups, n_rows = shard.size
     step = min(n_groups // _FEW_GROUPS, n_rows // _FEW_ROWS)
     if step < 2:
-        return shard, shard, 1.0
+        return shard, of_few.of(model.family, tables, _ROUGH) if of_few else shard, 1.0
     some, times = tables.every(step)
-    return shard, kind.of(model.family, some, _ROUGH, _COARSE), times
+    return shard, (of_few or kind).of(model.family, some, _ROUGH, _COARSE), times

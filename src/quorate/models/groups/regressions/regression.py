@@ -25,14 +25,13 @@ from quorate.models.groups.local import numbers_needed
 from quorate.models.groups.regressions import single_rows
 from quorate.models.groups.regressions.by_nodes import ByNodes
 from quorate.models.groups.regressions.covariance import Covariance
-from quorate.models.groups.regressions.gaussian import ClosedForm
 from quorate.models.groups.regressions.level_arrays import (
     codes_of_level,
     group_columns,
     varying_of_level,
 )
 from quorate.models.groups.regressions.nested import NestedByNodes
-from quorate.models.groups.regressions.nested_gaussian import NestedClosedForm
+from quorate.models.groups.regressions.nested_gaussian import in_closed_form
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.preparation import (
     density,
@@ -132,10 +131,16 @@ class GroupedRegression:
         """The same model for rows that are encoded already."""
         return replace(self, fixed=self.fixed.without_encoding())
 
+    def on_device(self) -> "GroupedRegression":
+        """The same posterior, whose log densities JAX evaluates on the default device."""
+        from quorate.models.groups.regressions.on_device import on_device
+
+        return on_device(self)
+
     @cached_property
     def log_sds(self) -> IntArray:
         """Coordinates that are logarithms of standard deviations, that of `linear` included."""
-        found = [self.fixed.dim - 1] if self._is_linear else []
+        found = [self.fixed.dim - 1] if self.is_linear else []
         first = self.fixed.dim
         for one in self.covariances:
             found += range(first, first + len(one.level.names))
@@ -299,10 +304,11 @@ class GroupedRegression:
     def _n_uniforms(self, level: Level) -> int:
         """Uniforms for a draw of the coefficients of a group."""
         q = len(level.names)
-        return q if self._is_linear else numbers_needed(q)
+        return q if self.is_linear else numbers_needed(q)
 
     @property
-    def _is_linear(self) -> bool:
+    def is_linear(self) -> bool:
+        """Whether integrals have a closed form."""
         return isinstance(self.fixed.family, Linear)
 
     def _settled(self, what: str, x: Array, values: Array, gradients: Array) -> tuple[float, Array]:
@@ -315,24 +321,25 @@ class GroupedRegression:
 
     def _prepare(self, shard: Shard, fit: RoughFit | None = None) -> Integrated:
         """A shard whose integrals are ready, around a fit if there is one; else that is found."""
+        return self.integrated(self._tables(shard), fit)
+
+    def _tables(self, shard: Shard) -> Tables:
+        """The arrays of a shard, checked."""
         seen = Prepare(self.fixed.family, self.fixed.columns).checked(shard)
         n_rows, levels = len(seen.response), self.levels
         groups = [codes_of_level(shard, n_rows, levels, i) for i in range(len(levels))]
         varying = [varying_of_level(shard, n_rows, level, i) for i, level in enumerate(levels)]
-        tables = Tables(seen, varying, groups)
-        if self._is_linear:
-            return _in_closed_form(tables)
-        kind: type[ByNodes] | type[NestedByNodes] = ByNodes if len(levels) == 1 else NestedByNodes
+        return Tables(seen, varying, groups)
+
+    def integrated(self, tables: Tables, fit: RoughFit | None) -> Integrated:
+        """Rows whose integrals are ready; see `_prepare`."""
+        if self.is_linear:
+            return in_closed_form(tables)
+        is_nested = len(self.levels) > 1
+        kind: type[ByNodes] | type[NestedByNodes] = NestedByNodes if is_nested else ByNodes
         if fit is None:
             return prepared(self, kind, tables)
         return prepared_around(self, kind, tables, fit)
-
-
-def _in_closed_form(tables: Tables) -> Integrated:
-    seen, varying, groups = tables
-    if len(groups) == 2:
-        return NestedClosedForm.of(tables)
-    return ClosedForm.of(seen, varying[0], groups[0])
 
 
 def _around(points: Array) -> RoughFit | None:

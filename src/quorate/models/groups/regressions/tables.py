@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorate._types import Array, BoolArray, IntArray
+from quorate.models.groups.regressions.numbering import numbered
 from quorate.models.observed import Observed
 
 
@@ -25,6 +26,6 @@ class Tables(NamedTuple):
 
     def every(self, step: int) -> tuple["Tables", float]:
         """The rows of evenly spaced outer groups, and how many times they stand for all groups."""
-        codes = np.unique(self.groups[0])
+        codes, _ = numbered(self.groups[0])
         chosen = codes[::step]
         return self.at(np.isin(self.groups[0], chosen)), len(codes) / len(chosen)

@@ -1,0 +1,38 @@
+"""Regressions with groups whose log densities JAX evaluates, on the default device of a process."""
+
+from dataclasses import dataclass
+
+from quorate.models.groups.regressions.by_nodes import ByNodes
+from quorate.models.groups.regressions.compiled import CompiledByNodes
+from quorate.models.groups.regressions.compiled_gaussian import CompiledClosedForm
+from quorate.models.groups.regressions.gaussian import ClosedForm
+from quorate.models.groups.regressions.points import RoughFit
+from quorate.models.groups.regressions.preparation import prepared
+from quorate.models.groups.regressions.regression import GroupedRegression, Integrated
+from quorate.models.groups.regressions.tables import Tables
+
+
+@dataclass(frozen=True)
+class RegressionOnDevice(GroupedRegression):
+    """The same posterior as that of a `GroupedRegression` with one level, compiled.
+
+    Parameters of groups, which are asked for after a run, are found in numpy.
+    """
+
+    is_compiled = True
+
+    def integrated(self, tables: Tables, fit: RoughFit | None) -> Integrated:
+        """A shard whose integrals are ready; see `GroupedRegression.integrated`."""
+        if fit is not None:
+            return super().integrated(tables, fit)
+        if self.is_linear:
+            seen, (varying,), (group,) = tables
+            return CompiledClosedForm(ClosedForm.of(seen, varying, group))
+        return prepared(self, CompiledByNodes, tables, ByNodes)
+
+
+def on_device(model: GroupedRegression) -> GroupedRegression:
+    """The model on the device; with two levels of groups it stays in numpy."""
+    if len(model.levels) > 1:
+        return model
+    return RegressionOnDevice(model.fixed, model.covariances)
