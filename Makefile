@@ -55,6 +55,8 @@ hooks: ## Run make lint before every commit
 bench: .venv/.installed ## Measure CPU times, beside something measured in the same run
 	$(BIN)/python benchmarks/reproduce_fig4.py
 	$(BIN)/python benchmarks/many_workers.py
+	$(BIN)/python benchmarks/idle_workers.py
+	$(BIN)/python benchmarks/scale_constants.py
 	$(BIN)/python benchmarks/beyond_times.py
 	$(BIN)/python benchmarks/coded_exact.py
 	$(BIN)/python benchmarks/shards_out_of_core.py

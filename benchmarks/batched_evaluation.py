@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from quorate.models import from_functions, linear, logistic, negative_binomial, poisson
+from quorate.models import from_functions, linear, logistic, negative_binomial, poisson, student
 from quorate.models.protocol import Model
 from quorate.models.subposterior import Target, log_densities, log_densities_and_gradients
 from timing import cpu_seconds
 
 N_ROWS, N_COLUMNS, N_POINTS, N_SHARDS, REPEAT = 12_500, 20, 256, 8, 7
-FAMILIES = (linear, logistic, poisson, negative_binomial)
+FAMILIES = (linear, logistic, poisson, negative_binomial, student)
 
 
 def logistic_in(xp: object) -> tuple[Callable, Callable]:
@@ -57,7 +57,7 @@ def models() -> Iterator[tuple[str, Model, str]]:
 def shard_of(family: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Rows that cannot change, so that they are prepared once."""
     columns = 0.3 * rng.standard_normal((N_ROWS, N_COLUMNS))
-    if family == "linear":
+    if family in ("linear", "student"):
         response = rng.standard_normal(N_ROWS)
     elif family == "logistic":
         response = rng.integers(2, size=N_ROWS).astype(float)

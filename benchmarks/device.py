@@ -2,7 +2,7 @@
 
 Run on a machine with a GPU:
 
-    python benchmarks/device.py OUTPUT.json [--parts small,large,cover,mixed] [--scale 1]
+    python benchmarks/device.py OUTPUT.json [--parts small,large,cover,groups,mixed] [--scale 1]
 
 It writes one JSON file with the machine, versions and figures after each part, so that a run that
 is cut off has the parts before. `--scale 0.01` uses a hundredth of the rows, to try it out; without
@@ -11,6 +11,7 @@ a GPU everything runs on cores.
 - small: 100,000 x 20, compared with a run on cores and with NUTS on the same device
 - large: 10 million x 20, from arrays to ArviZ, with the seconds of each phase
 - cover: 400,000 x 55, the shape of Forest CoverType, with NUTS beside it
+- groups: 5 million rows in a million groups with intercepts of their own, to 1,000 effective draws
 - mixed: one worker on the GPU and four on cores; the GPU's process is killed half-way
 """
 
@@ -28,9 +29,11 @@ from pathlib import Path
 
 import numpy as np
 
+import device_groups
 import quorate
 from quorate import Grouped, Processes, Result
 from quorate.models import logistic
+from quorate.models.protocol import Model
 from quorate.numerics.ess import bulk_ess, ess_of_chains
 from quorate.run.progress import Phase, Progress
 
@@ -43,7 +46,7 @@ def main() -> None:
     """Run the parts that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--parts", default="small,large,cover,mixed")
+    parser.add_argument("--parts", default="small,large,cover,groups,mixed")
     parser.add_argument("--scale", type=float, default=1.0)
     given = parser.parse_args()
     found = {"machine": machine(), "scale": given.scale}
@@ -118,6 +121,15 @@ def cover(scale: float) -> dict[str, object]:
     return {"device": figures, "nuts": beside_nuts(data, figures)}
 
 
+def groups(scale: float) -> dict[str, object]:
+    """A million groups, to 1,000 effective draws."""
+    rows = device_groups.simulated(scale, SEED)
+    model = logistic(device_groups.COLUMNS, groups="g")
+    engine = Processes(devices="gpu")
+    result, figures = drawn(rows, 4000, engine, model=model, workers=1, until="ess:1000")
+    return {"device": figures, "estimates": device_groups.estimates(result)}
+
+
 def mixed(scale: float) -> dict[str, object]:
     """The GPU is worker 0. It is killed, and not restarted, when half of the draws are there."""
     data = regression(int(100_000 * scale), 20)
@@ -146,6 +158,7 @@ PARTS: dict[str, Callable[[float], dict[str, object]]] = {
     "small": small,
     "large": large,
     "cover": cover,
+    "groups": groups,
     "mixed": mixed,
 }
 
@@ -193,13 +206,14 @@ def drawn(
     n_draws: int,
     engine: Processes,
     listen: Callable[[Progress], None] | None = None,
+    model: Model | None = None,
     **settings: object,
 ) -> tuple[Result, dict[str, object]]:
     """A run, from arrays to ArviZ, and its figures."""
     phases, start = Phases(listen), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         result = quorate.sample(
-            logistic(data["X"].shape[1]),
+            logistic(data["X"].shape[1]) if model is None else model,
             data,
             draws=n_draws,
             method="exact",

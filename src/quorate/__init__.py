@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from quorate.run.learning import design_in_place
     from quorate.run.opened import load
     from quorate.run.stopping import Until
+    from quorate.run.updating import update
     from quorate.trust.verdict import Verdict
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "sample",
     "simulate",
     "stream",
+    "update",
 ]
 
 _found = lazily(
@@ -78,6 +80,7 @@ _found = lazily(
         "run.learning": ("design_in_place",),
         "run.opened": ("load",),
         "run.stopping": ("Until",),
+        "run.updating": ("update",),
         "trust.verdict": ("Verdict",),
     },
 )

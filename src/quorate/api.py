@@ -1,37 +1,27 @@
 """What people call to draw from a posterior: `sample`, `stream`, `resume` and `check`."""
 
 import inspect
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-import numpy as np
-
 from quorate._warnings import warn
-from quorate.data.placed import PlacedShards, Shards
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
 from quorate.errors import ChangedModelWarning, named_shards, require
-from quorate.journal import Journal, JournalReader, Resumed, Started
-from quorate.models.axes import axes_of
+from quorate.journal import Journal, JournalReader, Resumed
 from quorate.models.checks import require_model
 from quorate.models.protocol import Model
-from quorate.models.scales import natural_scales
-from quorate.models.subposterior import Target
 from quorate.models.understood import understood
 from quorate.protocol.coding.agreement import check_determinism
 from quorate.results.result import Result
 from quorate.run import kept_model
-from quorate.run.configuration import PLACED, SHARDS, configuration_of, same_shards
-from quorate.run.exact import ExactRun
+from quorate.run.beginning import KINDS, begun, finished, run_folder
+from quorate.run.configuration import SHARDS, configuration_of, same_shards
 from quorate.run.few_groups import warn_of_few_groups
-from quorate.run.folder import chosen_folder
 from quorate.run.history import History
 from quorate.run.in_place import cut_into_shards, settled_for
 from quorate.run.progress import Listener, cutting, silence
@@ -42,8 +32,6 @@ from quorate.run.stopping import Stopping, Until
 from quorate.trust.verdict import Verdict
 
 _RUNNING = "running"
-_KINDS: dict[str, type[Run]] = {"merge": Run, "exact": ExactRun}
-_PYTHON = ".".join(map(str, sys.version_info[:3]))
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
@@ -108,7 +96,7 @@ def sample(model: object, data: object, settings: Settings) -> Result:
         shown(settings.progress) as listen,
         _new_run(model, data, settings, n_points, listen) as run,
     ):
-        return _finish(run, listen)
+        return finished(run, listen)
 
 
 @_with_settings(Settings)
@@ -182,7 +170,7 @@ def resume(
         run.replay(reader)
         journal.append([Resumed(run.seconds, settings.as_json())])
         with run.stopping.on_signals(), shown(progress) as listen:
-            return _finish(run, listen)
+            return finished(run, listen)
 
 
 def check(
@@ -242,22 +230,19 @@ def _new_run(
     if settings.chosen_method == "merge" and settings.scheme_options.needs_common_randomness:
         check_determinism(sampler)
     settings.engine_options.check()
-    things = packed({"model": model, "sampler": sampler})
+    packed({"model": model, "sampler": sampler})  # raises now if that cannot be
     stopping = Stopping(settings.chosen_until)
-    tell = cutting(settings.workers, settings.draws, listen)
+    in_place = settings.cut.is_in_place
+    tell = cutting(settings.workers, settings.draws, listen, in_place=in_place)
     with (
         stopping.on_signals(),
-        _folder(settings.run_dir) as folder,
+        run_folder(settings.run_dir) as folder,
         cut_into_shards(model, data, settings, folder / SHARDS, tell) as shards,
     ):
         if settings.chosen_method == "merge":
             warn_of_few_groups(model, shards)
-        kept_model.keep(folder, things)
-        configuration = _configuration(model, settings, shards, kept_model.checksum(things))
-        with Journal.create(folder, configuration) as journal:
-            journal.append([Started(0.0)])
-            kind = _KINDS[settings.chosen_method]
-            yield kind(model, sampler, shards, settings, folder, journal, stopping, n_points)
+        with begun(model, sampler, shards, settings, folder, stopping, n_points) as run:
+            yield run
 
 
 def _reopened(
@@ -273,36 +258,7 @@ def _reopened(
         _check_same_model(model, kept)
     stopping, shards = Stopping(settings.chosen_until), same_shards(folder, kept)
     made_of = *kept_model.opened(folder, kept, model), shards
-    return _KINDS[settings.chosen_method](*made_of, settings, folder, journal, stopping, n_points)
-
-
-def _finish(run: Run, listen: Listener) -> Result:
-    """Run to the end."""
-    for _ in run.steps(listen):
-        pass
-    return run.final_result()
-
-
-def _configuration(
-    model: Model, settings: Settings, shards: Shards, checksum: str
-) -> dict[str, Any]:
-    """What the journal holds about a run: enough to say what it is, and whether a model fits."""
-    return {
-        "settings": settings.as_json(),
-        "dim": model.dim,
-        "names": list(model.names),
-        "scales": natural_scales(model),
-        "start": np.asarray(model.initial()).tolist(),
-        "axes": axes_of(model).as_json(),
-        "has_gradient": Target(model, {}, 1).has_gradient,
-        "code": code_print(model),
-        "model": checksum,
-        "shards": list(shards.fingerprints),
-        "rows": list(shards.n_rows),
-        PLACED: shards.checksum if isinstance(shards, PlacedShards) else None,
-        "made_by": dict(settings.cut.made_by or {}),
-        "versions": {"quorate": version("quorate"), "numpy": version("numpy"), "python": _PYTHON},
-    }
+    return KINDS[settings.chosen_method](*made_of, settings, folder, journal, stopping, n_points)
 
 
 def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
@@ -318,10 +274,3 @@ def _check_same_model(model: Model, kept: dict[str, Any]) -> None:
             "changed too, the draws mix two posteriors.",
             ChangedModelWarning,
         )
-
-
-def _folder(run_dir: str | Path | None) -> AbstractContextManager[Path]:
-    """The run's folder; a temporary one if none is named."""
-    if run_dir is not None:
-        return nullcontext(Path(run_dir))
-    return chosen_folder(Path(tempfile.mkdtemp(prefix="quorate-")))

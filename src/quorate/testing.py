@@ -209,6 +209,8 @@ def check_sums(options: SchemeOptions, n_workers: int = 4, seed: int = 0) -> Non
         for part in sums.parts_of(worker)
     }
     assert sums.is_complete(parts), "all answers together give the sum"
+    givers = [(w, part.number) for w in range(n_workers) for part in sums.parts_of(w)]
+    assert all(w in sums.givers_of(number) for w, number in givers), "givers can give their parts"
     r = options.shards_per_worker(n_workers)
     for n_lost in range(min(options.survives(n_workers), r - 1) + 1):
         for lost in list(combinations(range(n_workers), n_lost))[:_MOST_SETS]:

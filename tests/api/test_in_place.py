@@ -19,6 +19,7 @@ from quorate.data.placed import PlacedShards
 from quorate.errors import BadInputError, WorkerFailedError
 from quorate.models import linear
 from quorate.numerics.ess import mean_ess
+from quorate.run.progress import Phase
 
 N, WORKERS = 1200, 3
 TRUTH = np.array([0.5, 1.0, -1.0])
@@ -96,6 +97,8 @@ def test_the_coordinator_reads_no_row(rows, tmp_path, seed, monkeypatch):
     run = tmp_path / "run"
     sample(files, seed=seed, run_dir=run)
     assert sorted(path.name for path in (run / "shards").iterdir()) == ["in-place.json"]
+    with pytest.raises(BadInputError, match="holds the shards of another run"):
+        sample(files, seed=seed, run_dir=run)
 
 
 def test_row_groups_are_dealt_evenly_from_footers(rows, tmp_path, seed):
@@ -132,16 +135,16 @@ def test_a_file_that_changed_is_an_error_on_resume(rows, tmp_path, seed):
 def test_copies_of_columns_are_removed_at_the_end(rows, tmp_path, seed):
     files, scratch = write(rows, tmp_path / "lake", np.arange(N)), tmp_path / "scratch"
     cut = Cut("in-place", columns=["a", "b", "y"], transform=stacked, scratch=str(scratch))
-    seen = []
+    seen, phases = [], set()
+
+    def listen(progress):
+        seen.extend(scratch.glob("*/shard-*"))
+        phases.add(progress.phase)
+
     options = {"workers": WORKERS, "draws": 100, "seed": seed, "check": False}
-    quorate.sample(
-        linear(3),
-        files,
-        by=cut,
-        progress=lambda _: seen.extend(scratch.glob("*/shard-*")),
-        **options,
-    )
+    quorate.sample(linear(3), files, by=cut, progress=listen, **options)
     assert seen
+    assert Phase.READING in phases
     assert list(scratch.iterdir()) == []
 
 
@@ -308,3 +311,10 @@ def test_a_worker_that_stops_while_it_reads_is_done_without(rows, tmp_path, seed
     found = quorate.sample(linear(3), files, by=cut, **options)
     assert (tmp_path / "mark").exists()
     np.testing.assert_array_equal(found.unconstrained, expected)
+
+
+def test_rows_are_not_added_to_a_run_in_place(rows, tmp_path, seed):
+    files, run = write(rows, tmp_path / "lake", np.arange(N)), tmp_path / "run"
+    sample(files, seed=seed, run_dir=run, check=False)
+    with pytest.raises(BadInputError, match="stay in place"):
+        quorate.update(run, tmp_path / "lake" / "0.parquet", progress=False)

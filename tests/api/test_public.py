@@ -41,6 +41,7 @@ def test_public_names():
         "sample",
         "simulate",
         "stream",
+        "update",
     ]
     assert all(hasattr(quorate, name) for name in quorate.__all__)
 

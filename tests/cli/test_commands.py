@@ -123,6 +123,15 @@ def test_reproduce_exact(tmp_path):
     }
 
 
+def test_reproduce_scale(tmp_path):
+    result = quorate("reproduce", "scale", "--workers", "16", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "What ends first" in result.output
+    told = json.loads((tmp_path / "summary.json").read_text())
+    assert {run["workers"] for run in told["simulated"]} == {1, 4, 16}
+    assert (tmp_path / "figure.svg").exists()
+
+
 def test_reproduce_with_schemes_of_choice(tmp_path):
     arguments = ["--scheme", "adaptive", "--scheme", "cmc", "--realisations", "2"]
     assert quorate("reproduce", "fig3", *arguments, "--out", str(tmp_path)).exit_code == 0
@@ -206,6 +215,9 @@ def test_mistakes_are_one_line_and_exit_code_2(mistake):
         (["reproduce", "exact", "--scheme", "cmc"], "exact has schemes"),
         (["reproduce", "exact", "--cov-ridge", "1"], "Leave out --cov-ridge"),
         (["reproduce", "exact", "--realisations", "0"], "at least 1"),
+        (["reproduce", "scale", "--cov-ridge", "1"], "no ridge"),
+        (["reproduce", "scale", "--workers", "0"], "at least one worker"),
+        (["reproduce", "exact", "--workers", "4"], "--workers is for scale"),
         (["simulate", "--scheme", "adaptive", "--workers", "3", "--pairing", "x"], "paper, all"),
         (["simulate", "--scheme", "cmc", "--workers", "3", "--gap", "1"], "has no option gap"),
         (["simulate", "--scheme", "adaptive", "--workers", "3", "--copy-cost", "-1"], "0 or more"),

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -51,3 +53,25 @@ def test_a_plan_cannot_be_made_from_it(result):
     assert answer.exit_code == 2
     assert "is exact" in answer.output
     assert "method='merge'" in answer.output
+
+
+def test_update_adds_rows_of_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=120)})
+    table["y"] = 2 * table["x"] + rng.normal(size=120)
+    table[:80].to_parquet("old.parquet")
+    table[80:].to_parquet("new.parquet")
+    quick = ("--draws", 40, "--no-check", "--processes", 1)
+    model = ("--formula", "y ~ x", "--family", "linear", "--workers", 2, "--run-dir", "old")
+    assert quorate("sample", "old.parquet", *model, *quick).exit_code == 0
+    answer = quorate("update", "old", "new.parquet", "--shards", 2, *quick, "-o", "draws.csv")
+    assert answer.exit_code == 0, answer.output
+    assert "40 exact draws by adaptive on 4 workers" in answer.output
+    assert len(pd.read_csv("draws.csv")) == 40
+    (run,) = Path("runs").iterdir()
+    assert run.name.endswith("-new")
+    assert "4 workers" in quorate("summary", run).output
+    again = quorate("update", "old", "old.parquet", "--run-dir", run)
+    assert again.exit_code == 2
+    assert "holds another data set" in again.output

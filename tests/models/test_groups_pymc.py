@@ -161,3 +161,22 @@ def test_dimensions_and_modes_that_are_not_there_are_refused(shard):
         from_pymc(program, SPLIT, local="county")
     with pytest.raises(BadInputError, match="mode 'JAX'"):
         from_pymc(program, SPLIT, local="shop", mode="NUMBA")
+
+
+def test_groups_have_the_names_of_the_coords(rng):
+    """In any order; repeated names tell no groups apart, so groups then keep their numbers."""
+    data = {"g": np.repeat(np.arange(3), 4), "y": rng.standard_normal(12)}
+
+    def named(*names):
+        with pm.Model(coords={"shop": names}) as program:
+            g, y = (pm.Data(name, values) for name, values in data.items())
+            z = pm.Normal("z", pm.Normal("mu", 0, 5), 1.0, dims="shop")
+            pm.Normal("obs", z[g], 1.0, observed=y)
+        return from_pymc(program, {"g": 0, "y": 0}, local="shop")
+
+    model, values = named("c", "a", "b"), rng.standard_normal((7, 2, 1))
+    assert model.group_names.tolist() == ["c", "a", "b"]
+    z = model.local_variables(values, np.array(["a", "c"]))["z"]
+    np.testing.assert_array_equal(z[:, [1, 0]], values[:, :, 0])
+    assert np.isnan(z[:, 2]).all()
+    assert named("a", "a", "b").group_names is None

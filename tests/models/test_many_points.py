@@ -25,9 +25,11 @@ from quorate.models import (
     logistic,
     negative_binomial,
     poisson,
+    student,
 )
 from quorate.models.gaussian import paper_subposteriors
 from quorate.models.parameters import declared
+from quorate.models.products import alike, log_products
 from quorate.models.subposterior import NONE, Target, log_densities, log_densities_and_gradients
 
 with warnings.catch_warnings():
@@ -36,7 +38,7 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 
-FAMILIES = [linear, logistic, poisson, negative_binomial]
+FAMILIES = [linear, logistic, poisson, negative_binomial, student]
 N_ROWS = 1100  # two full chunks of rows, and some more
 
 
@@ -92,7 +94,7 @@ def shard_for(kind, rng, n_rows, n_distinct=None):
     columns = np.column_stack([np.ones(n_rows), 0.5 * rng.standard_normal((n_rows, 3))])
     if n_distinct is not None:  # rows that repeat are stored once, with their count
         columns = columns[rng.integers(min(n_distinct, n_rows), size=n_rows)]
-    if kind is linear:
+    if kind in (linear, student):
         response = columns @ [1, 2, -1, 0] + rng.standard_normal(n_rows)
     elif kind is logistic:
         response = (rng.random(n_rows) < 0.4).astype(float)
@@ -131,6 +133,65 @@ def test_points_far_out_spoil_no_others(kind, n_distinct, rng):
     target = Target(model, shard, 3)
     assert_same(target, points, terms=1e4)
     assert (log_densities(target, points) > NONE).sum() >= 26
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("weights", ["none", "equal", "few", "all differ"])
+@pytest.mark.parametrize("has_offset", [False, True])
+def test_weights_and_offsets(kind, weights, has_offset, rng):
+    """Weights decide whether logarithms are taken of products of rows."""
+    shard = shard_for(kind, rng, N_ROWS)
+    if weights != "none":
+        values = {"equal": [2.5], "few": [0.0, 1.0, 3.0], "all differ": rng.uniform(0, 3, N_ROWS)}
+        shard["weights"] = rng.choice(values[weights], N_ROWS)
+    if has_offset:
+        shard["offset"] = rng.normal(size=N_ROWS)
+    model = kind(4)
+    assert_same(Target(model, shard, 3), rng.standard_normal((9, model.dim)), terms=1e5)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("log_scale", [-30.0, -4.1, -3.9, 0.0, 3.9, 4.1, 30.0])
+@pytest.mark.parametrize("intercept", [-40.0, 0.0, 12.0, 40.0])
+def test_extreme_scales_and_predictors(kind, log_scale, intercept, rng):
+    """Products that overflow, and scales at which a logarithm of 1 + t has lost its digits."""
+    model = kind(4)
+    points = 0.1 * rng.standard_normal((6, model.dim))
+    points[:, 0] += intercept
+    points[1:, 4:] += log_scale  # the first point has a usual scale: its value must not suffer
+    assert_same(Target(model, shard_for(kind, rng, N_ROWS), 3), points, terms=1e6)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_shard_without_rows(kind, rng):
+    shard = {"X": np.zeros((0, 4)), "y": np.zeros(0)}
+    model = kind(4)
+    assert_same(Target(model, shard, 3), rng.standard_normal((5, model.dim)), terms=1e4)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    n_rows=st.integers(1, 300),
+    n_kinds=st.sampled_from([1, 3, 300]),
+    chunk=st.sampled_from([1, 7, 64, 1000]),
+)
+def test_logarithms_of_products(seed, n_rows, n_kinds, chunk):
+    """Σ w log t over chunks of rows, for any weights and any place of the cuts."""
+    rng = np.random.default_rng(seed)
+    weights = [rng.integers(n_kinds, size=n_rows).astype(float) for _ in range(2)]
+    terms = rng.uniform(0.5, 9, (n_rows, 2))
+    found = alike(weights, 9.0)
+    order = np.arange(n_rows) if found.order is None else found.order
+    assert sorted(order) == list(range(n_rows))
+    total = np.zeros((2, 2))
+    for start in range(0, n_rows, chunk):
+        places = order[start : start + chunk]
+        bounds = found.within(start, start + len(places))
+        assert np.diff(bounds).max() <= 64
+        logs = log_products(terms[places], bounds)
+        total += [weight[places][bounds[:-1]] @ logs for weight in weights]
+    expected = [weight @ np.log(terms) for weight in weights]
+    np.testing.assert_allclose(total, expected, rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize(

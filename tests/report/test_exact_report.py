@@ -11,7 +11,7 @@ from helpers import browser, journals
 from helpers.report_page import checked
 from quorate.cli import main
 from quorate.journal import Journal, JournalReader, PassRecord, Started
-from quorate.passes.inquiry import product_of
+from quorate.passes.first_fit import product_of
 from quorate.report import report
 from quorate.report.evidence import gathered
 from quorate.report.exact_sections import merge_beside

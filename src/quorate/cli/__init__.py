@@ -15,6 +15,7 @@ from quorate.cli.reporting import report_command
 from quorate.cli.salvaging import salvage_command
 from quorate.cli.sampling import resume_command, sample_command, summary_command
 from quorate.cli.submitting import kube_command, slurm_command
+from quorate.cli.updating import update_command
 from quorate.cli.watching import watch_command
 from quorate.errors import QuorateError, WorkerFailedError
 
@@ -49,6 +50,7 @@ def main() -> None:
 for command in (
     sample_command,
     resume_command,
+    update_command,
     summary_command,
     report_command,
     watch_command,

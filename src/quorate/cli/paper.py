@@ -12,6 +12,7 @@ from quorate.cli.console import Patience, err
 from quorate.cli.console import out as console
 from quorate.cli.exact_figure import reproduce_exact
 from quorate.cli.options import options_of
+from quorate.cli.scale_figure import reproduce_scale
 from quorate.engines.latency import parse_cluster
 from quorate.errors import require
 from quorate.lab.exact_figure import EXACT, ExactExperiment
@@ -23,6 +24,7 @@ from quorate.lab.reproduce import (
     reproduce,
     reproduce_all,
 )
+from quorate.lab.scale import MOST_WORKERS, SCALE, ScaleExperiment
 from quorate.lab.simulate import SimulationSummary, simulate
 from quorate.lab.specs import (
     BEYOND,
@@ -40,7 +42,7 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
 
 
 @click.command("reproduce")
-@click.argument("figure", type=click.Choice([*FIGURES, BEYOND, EXACT]))
+@click.argument("figure", type=click.Choice([*FIGURES, BEYOND, EXACT, SCALE]))
 @click.option(
     "--reading",
     type=click.Choice(list(READINGS)),
@@ -78,6 +80,12 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
     help="Draw only the curves of this scheme; may be repeated.  [default: the paper's]",
 )
 @click.option(
+    "--workers",
+    type=int,
+    metavar="K",
+    help=f"Simulate at most K workers, for scale.  [default: {MOST_WORKERS:,}]",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -91,18 +99,27 @@ def reproduce_command(
     precision_ridge: float | None,
     seed: int,
     schemes: tuple[str, ...],
+    workers: int | None,
     out: Path | None,
 ) -> None:
     """Reproduce a figure of the paper: fig3 has 5 workers, fig4 has 40.
 
     beyond is both, with the adaptive scheme and the genie, which is its limit. exact compares
-    merges with exact draws, on two posteriors that are not Gaussian.
+    merges with exact draws, on two posteriors that are not Gaussian. scale tells what runs cost on
+    up to 100,000 processes.
     """
-    is_ours = figure in (BEYOND, EXACT)
+    is_ours = figure in (BEYOND, EXACT, SCALE)
     folder = out or Path("results") / (figure if is_ours else f"{figure}-{reading}")
     if is_ours:
         only_text = reading == "text" and not schemes and precision_ridge is None
         require(only_text, f"{figure} has schemes and a reading of its own. Leave out the options.")
+    if figure == SCALE:
+        only_seed = cov_ridge is None and realisations is None
+        require(only_seed, "scale has one realisation and no ridge. Leave out the options.")
+        most = MOST_WORKERS if workers is None else workers
+        _tell(reproduce_scale(ScaleExperiment(seed=seed).up_to(most), folder))
+        return
+    require(workers is None, f"--workers is for scale: {figure} has its own. Leave it out.")
     if figure == EXACT:
         require(cov_ridge is None, "exact has no ridge. Leave out --cov-ridge.")
         n = EXACT_REALISATIONS if realisations is None else realisations

@@ -56,7 +56,7 @@ _PLAIN = (
     "on_lost_shard",
 )  # fmt: skip
 _OF_ANY_SITTING = ("draws", "seed", "engine", "on_lost_shard")
-_METAVARS = {
+METAVARS = {
     "method": "|".join(METHODS),
     "workers": "K",
     "redundancy": "R",
@@ -78,30 +78,30 @@ _METAVARS = {
     "address": "HOST:PORT",
 }
 _OF_THE_POSTERIOR = ("formula", "family", "prior", "allow_python", "na", "columns", "by")
-_FLAGS = {"time": "max-time", "ess": "target-ess", "address": "ray-address"}
+FLAGS = {"time": "max-time", "ess": "target-ess", "address": "ray-address"}
 _RUN = click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
-_WATCH = click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines.")
-_CHECK = options_of(Settings, ["check", "every"])
-_OUTPUT = output_option()
+WATCH = click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines.")
+CHECK = options_of(Settings, ["check", "every"])
+OUTPUT = output_option()
 
 
 @click.command("sample", cls=WithFlags)
 @click.argument("what", nargs=-1, required=True, metavar="[MODEL.py:NAME] DATA...")
 @formula_options
-@options_of(Settings, _PLAIN, metavars=_METAVARS)
+@options_of(Settings, _PLAIN, metavars=METAVARS)
 @click.option("--thin", type=int, metavar="N", help="Keep every N-th step of the sampler.")
-@options_of(Until, flags=_FLAGS, metavars=_METAVARS)
-@options_of(Cut, ["by", "scratch"], metavars=_METAVARS)
+@options_of(Until, flags=FLAGS, metavars=METAVARS)
+@options_of(Cut, ["by", "scratch"], metavars=METAVARS)
 @click.option("--columns", metavar="A,B,…", help="Columns of the data that the model reads.")
-@options_of_registry(SCHEMES, leave_out=["redundancy"], metavars=_METAVARS)
-@options_of_registry(ENGINES, flags=_FLAGS, metavars=_METAVARS)
-@options_of(Faults, metavars=_METAVARS)
+@options_of_registry(SCHEMES, leave_out=["redundancy"], metavars=METAVARS)
+@options_of_registry(ENGINES, flags=FLAGS, metavars=METAVARS)
+@options_of(Faults, metavars=METAVARS)
 @options_of(Settings, ["run_dir"], metavars={"run_dir": "DIR"})
-@_OUTPUT
-@_CHECK
-@_WATCH
-@_JSON
+@OUTPUT
+@CHECK
+@WATCH
+@JSON
 def sample_command(
     what: tuple[str, ...],
     formula: str | None,
@@ -143,14 +143,14 @@ def sample_command(
     command = as_typed(click.get_current_context(), what, _OF_THE_POSTERIOR)
     made_by = {**(cut.made_by or {}), COMMAND: command}
     settings["by"] = replace(cut, made_by=made_by, **taken(options, ["by", "scratch"]))
-    with _told(output) as tell, _folder(run_dir, files) as folder:
+    with told(output) as tell, folder_of(run_dir, files) as folder:
         with page_beside(folder, tell_address) if watch else nullcontext():
-            progress = _progress(as_json)
+            progress = progress_of(as_json)
             result = sample(model, files, run_dir=folder, progress=progress, **settings, **options)
         tell(result)
 
 
-def _folder(run_dir: str | None, files: Sequence[str]) -> AbstractContextManager[Path]:
+def folder_of(run_dir: str | None, files: Sequence[str]) -> AbstractContextManager[Path]:
     """The folder that is named, or one with today's date and the name of the data."""
     if run_dir is not None:
         return nullcontext(Path(run_dir))
@@ -167,13 +167,13 @@ def _settings(options: dict[str, Any], thin: int | None) -> dict[str, Any]:
     return {
         **named,
         "scheme": chosen(scheme, of_scheme),
-        **_of_sitting(options, engine or _default("engine")),
+        **of_sitting(options, engine or _default("engine")),
         "faults": Faults(**taken(options, _names(Faults))),
         **taken(options, ["check", "every"]),
     }
 
 
-def _of_sitting(options: dict[str, Any], engine: str | None) -> dict[str, Any]:
+def of_sitting(options: dict[str, Any], engine: str | None) -> dict[str, Any]:
     """The engine and the limits of a sitting; the engine stays None if nothing is said of it."""
     of_engine = taken_of_registry(options, ENGINES)
     if engine is None and of_engine:
@@ -192,13 +192,13 @@ def _names(made_of: type[Any]) -> list[str]:
 
 @click.command("resume", cls=WithFlags)
 @_RUN
-@options_of(Settings, _OF_ANY_SITTING, metavars=_METAVARS, show_defaults=False)
-@options_of(Until, flags=_FLAGS, metavars=_METAVARS)
-@options_of_registry(ENGINES, flags=_FLAGS, metavars=_METAVARS, show_defaults=False)
-@_OUTPUT
-@_CHECK
-@_WATCH
-@_JSON
+@options_of(Settings, _OF_ANY_SITTING, metavars=METAVARS, show_defaults=False)
+@options_of(Until, flags=FLAGS, metavars=METAVARS)
+@options_of_registry(ENGINES, flags=FLAGS, metavars=METAVARS, show_defaults=False)
+@OUTPUT
+@CHECK
+@WATCH
+@JSON
 def resume_command(
     run_dir: Path, output: Path | None, as_json: bool, watch: bool, **options: Any
 ) -> None:
@@ -212,19 +212,20 @@ def resume_command(
         with History(run_dir):
             pass  # raises now what makes it unreadable
     engine = taken(options, ["engine"]).get("engine")
-    changes = _of_sitting(options, engine) | taken(options, list(options))
-    with _told(output) as tell:
+    changes = of_sitting(options, engine) | taken(options, list(options))
+    with told(output) as tell:
         with page_beside(run_dir, tell_address) if watch else nullcontext():
-            result = resume(run_dir, progress=_progress(as_json), **changes)
+            result = resume(run_dir, progress=progress_of(as_json), **changes)
         tell(result)
 
 
-def _progress(as_json: bool) -> bool | Listener:
+def progress_of(as_json: bool) -> bool | Listener:
+    """What `sample` takes as `progress`."""
     return json_lines() if as_json else True
 
 
 @contextmanager
-def _told(output: Path | None) -> Iterator[Callable[[Result], None]]:
+def told(output: Path | None) -> Iterator[Callable[[Result], None]]:
     """Show and write the result of a run, or the error that ended it, and choose the exit code."""
 
     def tell(result: Result) -> None:

@@ -13,7 +13,7 @@ def rows_of_data(shards: Shards) -> list[IntArray] | None:
     """For each shard, the numbers of its rows in the data; None if that was not written down."""
     if isinstance(shards, PlacedShards):
         return shards.rows_of_data()
-    owners = _owners(shards)
+    owners = owners_of(shards)
     if owners is None:
         return None
     order = np.argsort(owners, kind="stable")
@@ -26,12 +26,13 @@ def owners_to_keep(partition: Partition, by: str) -> dict[str, Owners]:
     return {} if is_known else {OWNERS: partition.owners}
 
 
-def _owners(shards: ShardSet) -> Owners | None:
+def owners_of(shards: ShardSet) -> Owners | None:
     """The shard of every row; shards of before have none of it for groups and strata."""
+    if OWNERS in dict(shards.label_digests):
+        return shards.labels(OWNERS)
     n_shards, way = shards.n_shards, shards.by.partition(":")[0]
     if way == "shuffle":
         return shuffled(sum(shards.n_rows), n_shards, shards.seed)
     if way == "files":
         return np.repeat(np.arange(n_shards), shards.n_rows)
-    known = dict(shards.label_digests)
-    return shards.labels(OWNERS) if OWNERS in known else None
+    return None

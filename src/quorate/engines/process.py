@@ -68,6 +68,7 @@ class ProcessEngine:
         self._n_places = min(n_processes or n_workers, n_workers)
         self._hosted = [range(place, n_workers, self._n_places) for place in range(self._n_places)]
         self._hosts: list[HostProcess | None] = [None] * self._n_places
+        self._slowed = {k for k, given in (handicaps or {}).items() if given != Handicap()}
         self._setup = setup_frame(job, handicaps or {})
         self._devices = devices or [CPU] * max(n_workers, n_processes or 0)
         self._incoming: queue.Queue[tuple[HostProcess, Frame | None]] = queue.Queue(_UNREAD)
@@ -196,7 +197,13 @@ class ProcessEngine:
         if frame.kind == "warning":
             self._warnings.tell(**frame.fields)
             return []
-        return events_of(frame, self._hosted[place])
+        return events_of(frame, self._hosted[place], self._node(place))
+
+    def _node(self, place: int) -> str:
+        """Name of a process that workers share; none if one of them is slow on purpose."""
+        hosted = self._hosted[place]
+        is_shared = len(hosted) > 1 and self._slowed.isdisjoint(hosted)
+        return f"process {place}" if is_shared else ""
 
 
 def _lost(worker: int, host: HostProcess) -> WorkerLost:

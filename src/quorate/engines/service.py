@@ -147,15 +147,16 @@ def doing_of(frame: Frame) -> Doing:
     return Doing(**frame.fields)
 
 
-def events_of(frame: Frame, workers: Sequence[int]) -> list[Event]:
+def events_of(frame: Frame, workers: Sequence[int], node: str = "") -> list[Event]:
     """The events that a frame of a process or actor describes.
 
-    `workers` live there. An error in their common setup concerns all of them.
+    `workers` live there. An error in their common setup concerns all of them. Workers of a `node`
+    answer together.
     """
     if frame.kind in ("block", "values", "surveyed", "shard_found"):
         return [answer_of(frame)]
     if frame.kind == "ready":
-        return [WorkerJoined(frame.fields["worker"])]
+        return [WorkerJoined(frame.fields["worker"], node)]
     at_work = frame.fields["worker"]  # None if they could not be set up
     concerned = workers if at_work is None else [at_work]
     return [WorkerFailed(**{**frame.fields, "worker": worker}) for worker in concerned]

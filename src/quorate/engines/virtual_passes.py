@@ -1,17 +1,20 @@
 """Exact runs and local parameters in virtual time: real answers, and times of a latency model.
 
 The coordinator, the scheme and the evaluations are the real ones. A worker takes one computing time
-for each shard of a task. So an exact run in virtual time has the draws of a real one.
+for each shard of a task; where workers share a node, it is that of the worker that holds the shard.
+So an exact run in virtual time has the draws of a real one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
 
+from quorate._types import Array
 from quorate.engines.latency import LatencyModel
+from quorate.engines.virtual_nodes import ComputingTimes
 from quorate.numerics.streams import Streams
 from quorate.protocol.coordinator import WakingCoordinator
 from quorate.protocol.messages import (
@@ -25,7 +28,6 @@ from quorate.protocol.messages import (
 )
 from quorate.protocol.timeline import Timeline
 
-_TIMES = 64  # that are made together for each worker
 _Entry = tuple[float, int, Question | WorkerJoined | WorkerLost | None]
 
 
@@ -45,6 +47,9 @@ class VirtualPasses:
         Answers all tasks, as any worker would.
     latency
         Times of a task of one shard, whatever its number of points.
+    nodes
+        Node of each worker: those of one node answer together, and are lost together. By default
+        each answers for itself.
     """
 
     def __init__(
@@ -53,13 +58,13 @@ class VirtualPasses:
         worker: Answering,
         latency: LatencyModel,
         streams: Streams,
+        nodes: Sequence[str] = (),
     ) -> None:
-        n_workers = coordinator.scheme.allocation.n_workers
+        allocation = coordinator.scheme.allocation
         self._coordinator, self._worker = coordinator, worker
-        self._latency, self._streams = latency, streams
-        self._deaths = latency.death_times(streams, n_workers).tolist()
-        self._times = np.empty((n_workers, 0))
-        self._n_used = [0] * n_workers  # computing times
+        self._nodes = nodes or [""] * allocation.n_workers
+        self._times = ComputingTimes(latency, streams, allocation, nodes)
+        self._deaths = _deaths(latency.death_times(streams, allocation.n_workers), nodes)
         self._numbers = count()
         self._heap: list[_Entry] = []
         self._next_wake = np.inf
@@ -67,8 +72,8 @@ class VirtualPasses:
 
     def run(self, until: float = np.inf) -> Timeline:
         """Run until the coordinator stops, or until time `until`."""
-        for worker in range(len(self._deaths)):
-            self._push(0.0, WorkerJoined(worker))
+        for worker, node in enumerate(self._nodes):
+            self._push(0.0, WorkerJoined(worker, node))
         while self._heap:
             now, _, event = heappop(self._heap)
             if now > until:
@@ -108,21 +113,12 @@ class VirtualPasses:
 
     def _schedule(self, task: Question, now: float) -> None:
         worker = task.worker
-        end = now + sum(self._time(worker) for _ in task.shards)
+        end = now + self._times.of(worker, task.shards)
         death = self._deaths[worker]
         if end <= death:
             self._push(end, task)
         else:
             self._push(max(now, death), WorkerLost(worker))
-
-    def _time(self, worker: int) -> float:
-        used = self._n_used[worker]
-        self._n_used[worker] = used + 1
-        n_known = self._times.shape[1]
-        if used >= n_known:
-            more = self._latency.times(self._streams, len(self._deaths), n_known, _TIMES)
-            self._times = np.concatenate([self._times, more], axis=1)
-        return float(self._times[worker, used])
 
     def _plan_to_wake(self, now: float) -> None:
         """Come back when something will be late, if anybody is idle."""
@@ -130,3 +126,14 @@ class VirtualPasses:
         if wake < self._next_wake:
             self._next_wake = wake
             self._push(self._next_wake, None)
+
+
+def _deaths(times: Array, nodes: Sequence[str]) -> list[float]:
+    """When each worker is gone: with the first of its node."""
+    found: list[float] = times.tolist()
+    if not nodes:
+        return found
+    first: dict[str, float] = {}
+    for node, time in zip(nodes, found, strict=True):
+        first[node] = min(time, first.get(node, np.inf))
+    return [first[node] for node in nodes]

@@ -141,6 +141,7 @@ class PartAnswered:
     question: int
     n_points: int
     n_floats: int
+    together: tuple[int, ...] = ()  # workers that it answers for from now on, if more than one
 
     kind: ClassVar[EventKind] = EventKind.PART
 
@@ -200,8 +201,9 @@ def event_of(kind: str, found: Mapping[str, Any]) -> Event:
     ValueError, TypeError, KeyError or OverflowError if it is none.
     """
     values = dict(found)
-    if "shards" in values:
-        values["shards"] = tuple(map(_whole, values["shards"]))
+    for name in ("shards", "together"):
+        if name in values:
+            values[name] = tuple(map(_whole, values[name]))
     if "what" in values:
         values["what"] = Happening(values["what"])
     for expected in fields(_CLASSES[kind]):

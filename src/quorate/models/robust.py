@@ -5,16 +5,19 @@ A row far from η pulls with a force of about (ν+1)/(y - η), so a few wild row
 fit. As ν grows this becomes the normal distribution, and no digits are lost on the way.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import digamma, gammaln, stdtrit
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
 from quorate.models.family import Value
-from quorate.models.many_points import Rows, Values, eta_in_chunks
+from quorate.models.many_points import Rows, Values, eta_in_chunks, in_two_ways, is_moderate
 from quorate.models.observed import Observed
+from quorate.models.products import log_products
 
+_TERMS = 50  # in a product, which overflows if they are above a million
 _MANY = 60.0  # half the degrees of freedom above which a series has all digits
 
 
@@ -66,26 +69,72 @@ class Student:
     def evaluate_many(self, kept: Rows, betas: Array, log_scales: Array, gradient: bool) -> Values:
         log_sigma, log_nu = log_scales.T
         nu, total = np.exp(log_nu), kept.counts.sum()
-        logs, by_beta, shares = np.zeros(len(betas)), np.zeros_like(betas), np.zeros(len(betas))
-        for part, (eta, squares) in eta_in_chunks(kept, betas, n_arrays=2):
-            x, n, y = (array[part] for array in (kept.columns, kept.counts, kept.response))
-            z = np.multiply(np.subtract(y[:, None], eta, out=eta), np.exp(-log_sigma), out=eta)
-            np.multiply(z, z, out=squares)
-            squares /= nu
-            logs += n @ np.log1p(squares)
-            if gradient:
-                z /= 1 + squares
-                squares /= 1 + squares
-                by_beta += z.T @ (n[:, None] * x)
-                shares += n @ squares
+        sums = _sums_of_rows(kept, betas, log_scales, gradient)
         constant, slope = log_constants(nu)
+        logs, by_beta, shares = sums.log_likelihoods, sums.coefficients, sums.log_scales
         values = total * (constant - log_sigma) - 0.5 * (nu + 1) * logs
-        if not gradient:
+        if by_beta is None or shares is None:
             return Values(values)
         by_beta *= ((nu + 1) / nu * np.exp(-log_sigma))[:, None]
         by_sigma = (nu + 1) * shares - total
         by_nu = total * slope - 0.5 * nu * logs + 0.5 * (nu + 1) * shares
         return Values(values, by_beta, np.column_stack([by_sigma, by_nu]))
+
+
+def _sums_of_rows(kept: Rows, betas: Array, log_scales: Array, gradient: bool) -> Values:
+    """Σ log(1 + z²/ν); and if requested Σ z/(1 + z²/ν) x and Σ z²/(ν + z²)."""
+
+    def by_products(points: IntArray) -> Values:
+        return _sums_by_products(kept, betas[points], log_scales[points], gradient)
+
+    def by_logarithms(points: IntArray) -> Values:
+        return _sums_by_logarithms(kept, betas[points], log_scales[points], gradient)
+
+    many = len(betas) > 1 and kept.occur_once
+    return in_two_ways(is_moderate(log_scales[:, 1]) & many, by_products, by_logarithms)
+
+
+def _sums_by_logarithms(kept: Rows, betas: Array, log_scales: Array, gradient: bool) -> Values:
+    nu = np.exp(log_scales[:, 1])
+    logs, by_beta, shares = np.zeros(len(betas)), np.zeros_like(betas), np.zeros(len(betas))
+    for part, z, squares in _misfits(kept, betas, log_scales[:, 0]):
+        x, n = kept.columns[part], kept.counts[part]
+        squares /= nu
+        logs += n @ np.log1p(squares)
+        if gradient:
+            z /= 1 + squares
+            squares /= 1 + squares
+            by_beta += z.T @ (n[:, None] * x)
+            shares += n @ squares
+    return Values(logs, by_beta, shares) if gradient else Values(logs)
+
+
+def _sums_by_products(kept: Rows, betas: Array, log_scales: Array, gradient: bool) -> Values:
+    """The same for rows that count once, with one logarithm for many rows.
+
+    log(1 + z²/ν) = log(ν + z²) - log ν.
+    """
+    log_nu, n_rows = log_scales[:, 1], len(kept.counts)
+    nu, logs, shares = np.exp(log_nu), np.zeros(len(betas)), np.zeros(len(betas))
+    by_beta = np.zeros(betas.T.shape)
+    for part, z, squares in _misfits(kept, betas, log_scales[:, 0]):
+        terms = np.add(squares, nu, out=squares)
+        bounds = np.append(np.arange(0, len(z), _TERMS), len(z))
+        logs += log_products(terms, bounds).sum(axis=0)
+        if gradient:
+            pulls = np.divide(z, terms, out=terms)
+            by_beta += kept.columns[part].T @ pulls
+            shares += np.ones(len(z)) @ np.multiply(z, pulls, out=z)
+    logs -= n_rows * log_nu
+    return Values(logs, (by_beta * nu).T, shares) if gradient else Values(logs)
+
+
+def _misfits(kept: Rows, betas: Array, log_sigma: Array) -> Iterator[tuple[slice, Array, Array]]:
+    """z = (y - η)/σ and z² of each chunk of rows, (rows, n_points) each."""
+    for part, (eta, squares) in eta_in_chunks(kept, betas, n_arrays=2):
+        y = kept.response[part, None]
+        z = np.multiply(np.subtract(y, eta, out=eta), np.exp(-log_sigma), out=eta)
+        yield part, z, np.multiply(z, z, out=squares)
 
 
 def log_constants(nu: Array) -> tuple[Array, Array]:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.special import gammaln
 
 from quorate._types import Array
@@ -21,10 +20,10 @@ from quorate.numerics.importance import Weighted, student_points
 from quorate.numerics.streams import Purpose, Streams
 from quorate.passes.centring import Centring, n_points, recentred, spread
 from quorate.passes.ensemble import Ensemble, log_base
+from quorate.passes.first_fit import Before, fits_of, product_of
 from quorate.passes.hmc import HmcEnsemble
 from quorate.passes.numbers import DEGREES
 from quorate.samplers.base import Base
-from quorate.samplers.laplace import LaplaceFit
 
 Phase = Literal["fit", "weigh", "draw", "check"]
 CHECK = -1  # number of the question of a check
@@ -80,13 +79,22 @@ class Inquiry:
         Number of draws wanted.
     has_gradient
         Whether the model has gradients.
+    before
+        The fit of an earlier run, if rows were added to it.
     """
 
     def __init__(
-        self, start: Array, names: Sequence[str], n_draws: int, seed: int, *, has_gradient: bool
+        self,
+        start: Array,
+        names: Sequence[str],
+        n_draws: int,
+        seed: int,
+        *,
+        has_gradient: bool,
+        before: Before | None = None,
     ) -> None:
         self.dim = dim = len(start)
-        self._start, self._names = start, names
+        self._start, self._names, self._before = start, names, before
         self.n_draws = self._first_n_draws = n_draws
         self.open: dict[int, Pass] = {}
         self.n_passes = 0
@@ -108,11 +116,14 @@ class Inquiry:
 
         Where no shard has a fit of its own, the first points lie around the start of the model.
         """
-        found = [surveys[shard] for shard in sorted(surveys)]
+        found = surveys.values()
         self._at_once = min((points_at_once(of) for of in found), default=self._at_once)
-        fits = [(of["mode"], of["lower"]) for of in found if "lower" in of]
+        fits, n_shards = fits_of(surveys), len(surveys)
+        if self._before is not None:
+            fits = self._before.fits(surveys)
+            n_shards = len(fits)
         self._is_doubtful = bool(fits)
-        base = product_of(fits, len(found)) if fits else Base.standard(self._start)
+        base = product_of(fits, n_shards) if fits else Base.standard(self._start)
         self.fit = Centring(base)
         self._ask_to_fit(self.fit)
 
@@ -161,6 +172,7 @@ class Inquiry:
         if self._is_doubtful:
             self._is_doubtful = False
             if values[-1] > np.median(values[:-1]) + self.dim + _CLEARLY:
+                self._before = None
                 self.begin({})  # fits of shards that lead nowhere, as to a density without bounds
                 return
             values, gradients = values[:-1], None if gradients is None else gradients[:-1]
@@ -287,22 +299,6 @@ def points_at_once(found: Mapping[str, Array]) -> int:
 
 def _shown(point: Array) -> str:
     return "(" + ", ".join(f"{x:.4g}" for x in point[:6]) + (", …)" if len(point) > 6 else ")")
-
-
-def product_of(fits: Sequence[tuple[Array, Array]], n_shards: int) -> Base:
-    """The product of Gaussian fits of shards, each a mode and a Cholesky factor.
-
-    Where some shards have no fit, the others stand for all.
-    """
-    total, pulls = np.zeros((len(fits[0][0]),) * 2), np.zeros(len(fits[0][0]))
-    for mode, lower in fits:
-        half = solve_triangular(lower, np.eye(len(mode)), lower=True)
-        precision = half.T @ half
-        total += precision
-        pulls += precision @ mode
-    mean = np.asarray(np.linalg.solve(total, pulls))
-    cov = np.linalg.inv(total) * (len(fits) / n_shards)
-    return Base.around(LaplaceFit(mean, np.linalg.cholesky(cov)))
 
 
 def _cut(ratios: Array) -> Array:

@@ -82,6 +82,13 @@ class ShardSchedule:
     def take_back(self, worker: int) -> None:
         self._requests.take_back(worker)
 
+    def joined(self, worker: int, node: str) -> None:
+        """Nothing: every piece of work is for one worker."""
+
+    def to_wake(self, now: float) -> Collection[int]:
+        """All workers."""
+        return range(self.allocation.n_workers)
+
     def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
         """Shards with work left that no living worker holds."""
         held = {shard for worker in alive for shard in self.allocation.shards_of(worker)}
@@ -97,7 +104,7 @@ class ShardSchedule:
 
     def next_late(self, now: float) -> float:
         """When something that was asked for will be late."""
-        return self._requests.next_late(now)
+        return self._requests.next_late()
 
     def _lacking(self, worker: int) -> Iterator[Key]:
         """What `worker` can be asked for, in the order of the shards that it holds."""

@@ -5,6 +5,7 @@ coordinator runs in virtual time, on processes and on a cluster. Where workers a
 `supervisor` stands before it and decides about workers that die, hang or lie.
 """
 
+from collections.abc import Collection
 from itertools import chain
 from math import inf
 from typing import Generic, Protocol, TypeVar
@@ -27,6 +28,12 @@ class TimedSchedule(Schedule, Protocol):
     """A schedule that asks again for what is late."""
 
     now: float  # as the coordinator was told it
+
+    def joined(self, worker: int, node: str) -> None:
+        """Take in that a worker is there, on a node; an empty name is a node of its own."""
+
+    def to_wake(self, now: float) -> Collection[int]:
+        """Workers for whom there may be work now that there was not before."""
 
     def next_late(self, now: float) -> float:
         """When something that was asked for will be late."""
@@ -159,6 +166,8 @@ class WakingCoordinator(Coordinator[T]):
 
     def handle(self, event: Event, now: float = 0.0) -> list[Command]:
         self.scheme.now = now
+        if isinstance(event, WorkerJoined):
+            self.scheme.joined(event.worker, event.node)
         commands = super().handle(event)
         if commands and isinstance(commands[-1], Stop):
             return commands
@@ -173,6 +182,12 @@ class WakingCoordinator(Coordinator[T]):
         self.scheme.now = now
         return list(self._tasks_for_idle())
 
+    def take_back(self, worker: int) -> list[Command]:
+        self.scheme.take_back(worker)
+        self._idle.discard(worker)
+        return list(self._tasks_for_idle())
+
     def _tasks_for_idle(self) -> list[Work]:
-        waiting, self._idle = self._idle, set()
+        waiting = self._idle.intersection(self.scheme.to_wake(self.scheme.now))
+        self._idle -= waiting
         return list(chain.from_iterable(self._tasks(worker, 1) for worker in sorted(waiting)))

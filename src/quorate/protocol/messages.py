@@ -265,6 +265,7 @@ class WorkerJoined(NamedTuple):
     """A worker has started and has its shards."""
 
     worker: int
+    node: str = ""  # workers of one node answer together; by default each for itself
 
 
 class WorkerLost(NamedTuple):

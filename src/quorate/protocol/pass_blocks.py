@@ -1,13 +1,16 @@
 """Blocks of the points of a question, and the parts of the sum that are known there."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
-from quorate.protocol.messages import Values
-from quorate.protocol.sums import Sums
+from quorate.protocol.messages import Evaluate, Values
+from quorate.protocol.sums import Part, Sums
+from quorate.protocol.teams import Grouping, Teams
 
 BLOCK = 64  # points that a worker is asked for at a time
 _LARGE = 1024  # points of a question above which blocks are larger
@@ -35,16 +38,41 @@ class Taken(NamedTuple):
 
 @dataclass(eq=False)
 class PassBlock:
-    """Some points of a question, and the parts of the sum that are known there."""
+    """Some points of a question, and the parts of the sum that are known there, by number."""
 
     first: int
     points: Array
+    grouping: Grouping | None = None  # of the sum into parts, once somebody is asked
     values: dict[int, CodedArray] = field(default_factory=dict)
     gradients: dict[int, CodedArray] = field(default_factory=dict)
     senders: dict[int, int] = field(default_factory=dict)
     is_complete: bool = False
 
-    def take(self, part: int, answer: Values, sums: Sums) -> Taken:
+    @property
+    def sums(self) -> Sums:
+        """How the parts are put together, once somebody was asked."""
+        assert self.grouping is not None
+        return self.grouping.sums
+
+    def regroup(self, teams: Teams) -> bool:
+        """Group the shards into parts if need be; returns whether parts have changed since."""
+        if self.grouping is not None and not teams.is_outdated(self.grouping):
+            return False
+        self.grouping, numbers = teams.grouping(self.grouping, self.values)
+        if numbers is None:
+            return False
+        for by_part in (self.values, self.gradients, self.senders):
+            _renumber(by_part, numbers)
+        return True
+
+    def part_of(self, task: Evaluate) -> Part | None:
+        """The part that a task is for; None if the sum is put together otherwise by now."""
+        if self.grouping is None:
+            return None
+        parts = self.sums.parts_of(task.worker)
+        return next((part for part in parts if part.shards == task.shards), None)
+
+    def take(self, part: int, answer: Values) -> Taken:
         """Take what an answer for a part says of these points. The first answer counts."""
         n, dim = self.points.shape
         start, sender = self.first - answer.task.first_point, answer.task.worker
@@ -59,10 +87,43 @@ class PassBlock:
             pairs = 2 if np.iscomplexobj(answer.gradients) else 1  # numbers in one entry
             first, end = start * dim // pairs, -(-(start + n) * dim // pairs)
             self.gradients[part] = answer.gradients[first:end]
-        self.is_complete = sums.is_complete(self.values)
+        self.is_complete = self.sums.is_complete(self.values)
         return Taken(n)
+
+
+def _renumber(by_part: dict[int, Any], numbers: Mapping[int, int]) -> None:
+    known = {numbers[number]: value for number, value in by_part.items()}
+    by_part.clear()
+    by_part.update(known)
 
 
 def _agree(known: CodedArray, values: CodedArray) -> bool:
     """Two answers for the same part must agree, but for rounding."""
     return bool(np.all(np.abs(known - values) <= _SAME * (1 + np.abs(known))))
+
+
+def fault_in_values(answer: Values, blocks: Sequence[PassBlock], *, with_gradients: bool) -> str:
+    """Why an answer cannot be one for these blocks; an empty string if it can."""
+    n = sum(len(block.points) for block in blocks)
+    if not with_gradients:
+        return _misshapen(answer.values, n) or not_finite(answer.values)
+    if answer.gradients is None:
+        return "gradients are missing"
+    n_entries = n * blocks[0].points.shape[1]
+    is_paired = np.iscomplexobj(answer.gradients)
+    return (
+        _misshapen(answer.values, n)
+        or _misshapen(answer.gradients, -(-n_entries // 2) if is_paired else n_entries)
+        or not_finite(answer.values, answer.gradients)
+    )
+
+
+def _misshapen(array: CodedArray, size: int) -> str:
+    if array.shape == (size,):
+        return ""
+    return f"values have shape {array.shape}, where it should be {(size,)}"
+
+
+def not_finite(*arrays: NDArray[Any]) -> str:
+    """That numbers are not finite, in words; an empty string if they are."""
+    return "" if all(np.all(np.isfinite(array)) for array in arrays) else "values are not finite"

@@ -6,44 +6,33 @@ that is late is asked for again of another worker, if one is free that can give 
 answered when the sum is known at all its points; the inquirer then asks the next.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quorate._types import Array, CodedArray
+from quorate._types import Array
 from quorate.numerics.named_arrays import part as part_of
-from quorate.passes.inquiry import Pass
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.coordinator import WakingCoordinator
+from quorate.protocol.inquirer import Inquirer
 from quorate.protocol.messages import Arrays, Command, Evaluate, Survey, Surveyed, Values
-from quorate.protocol.pass_blocks import BLOCK, PassBlock, block_size, blocks_of
+from quorate.protocol.pass_blocks import (
+    BLOCK,
+    PassBlock,
+    block_size,
+    blocks_of,
+    fault_in_values,
+    not_finite,
+)
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
-from quorate.protocol.sums import NO_DENSITY, Part, Sums, gradients_on_grid, values_on_grid
+from quorate.protocol.sums import NO_DENSITY, Sums, gradients_on_grid, values_on_grid
+from quorate.protocol.teams import Teams
 
 _TASK_SECONDS = 0.05  # that a task may take for which a worker gets several blocks
 SURVEYS = -1  # in place of a lane
-
-
-class Inquirer(Protocol):
-    """Asks the questions; see `quorate.passes.inquiry`."""
-
-    @property
-    def open(self) -> Mapping[int, Pass]:
-        """Questions that are not answered yet, by lane."""
-
-    @property
-    def n_complete(self) -> int:
-        """Draws that are there, or points that are known."""
-
-    def begin(self, surveys: Mapping[int, Arrays]) -> None:
-        """Ask the first question, from what was found of each shard."""
-
-    def take(self, lane: int, values: Array, gradients: Array | None = None) -> None:
-        """Take the answer to the open question of a lane."""
 
 
 class Answered(NamedTuple):
@@ -88,7 +77,10 @@ class PassSchedule:
         self.disputes: set[tuple[int, int]] = set()
         self.n_points = self.n_points_used = 0  # answered for single shards
         self.sums = sums
+        self.teams = Teams(sums)
         self._requests = Requests()
+        self._freed: list[Key] = []  # that nobody works on any more
+        self._has_news = True
         self._surveys: dict[int, Arrays] = {}
         self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
         self._put_off: list[int] = []  # lanes whose question is answered, but not taken in
@@ -113,7 +105,8 @@ class PassSchedule:
         if lane == SURVEYS:
             return Survey(worker, (question,))
         asked = self.inquirer.open[lane]
-        part = next(part for part in self.sums.parts_of(worker) if part.number == wanted)
+        parts = self._sums(lane, first).parts_of(worker)
+        part = next(part for part in parts if part.number == wanted)
         end = self._end_of_task(worker, key)
         return Evaluate(
             worker,
@@ -131,8 +124,15 @@ class PassSchedule:
         lane, question, first, part = key
         size = block_size(len(self.inquirer.open[lane].points))
         n_more = 0 if size == BLOCK else self._requests.n_within(worker, _TASK_SECONDS) - 1
-        after = self._blocks[lane][first // size + 1 :][:n_more]
-        wanted = takewhile(lambda block: not block.is_complete and part not in block.values, after)
+        begun, *after = self._blocks[lane][first // size :][: 1 + n_more]
+        wanted = takewhile(
+            lambda block: (
+                self._sums(lane, block.first) is begun.sums
+                and not block.is_complete
+                and part not in block.values
+            ),
+            after,
+        )
         more = [(lane, question, block.first, part) for block in wanted]
         return first + size * (1 + self._requests.add(worker, more, self.now))
 
@@ -144,7 +144,21 @@ class PassSchedule:
         return self.inquirer.n_complete
 
     def take_back(self, worker: int) -> None:
-        self._requests.take_back(worker)
+        self._freed += self._requests.take_back(worker)
+        self._has_news |= self.teams.lost(worker)
+
+    def joined(self, worker: int, node: str) -> None:
+        """Take in that a worker is there. Those of one node answer together."""
+        is_news = self.teams.joined(worker, node)
+        self._has_news |= is_news and self._has_begun  # surveys are for each worker
+
+    def to_wake(self, now: float) -> Collection[int]:
+        """Workers for whom there may be work now that there was not before."""
+        keys, self._freed = [*self._requests.newly_late(now), *self._freed], []
+        if self._has_news:
+            self._has_news = False
+            return self.teams.asked if self._has_begun else range(self.allocation.n_workers)
+        return {worker for key in keys for worker in self._who_can(key)}
 
     def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
         """Shards that no living worker can survey or answer for, as far as it is still needed."""
@@ -161,22 +175,12 @@ class PassSchedule:
     def fault_in(self, answer: Values | Surveyed) -> str:
         """Why an answer cannot be one; an empty string if it can."""
         if isinstance(answer, Surveyed):
-            return _not_finite(*answer.found.values())
+            return not_finite(*answer.found.values())
         blocks = self._blocks_of(answer)
         if not blocks:
             return ""  # too late to matter
-        n = sum(len(block.points) for block in blocks)
-        if self.inquirer.open[answer.task.lane].scales is None:
-            return _misshapen(answer.values, n) or _not_finite(answer.values)
-        if answer.gradients is None:
-            return "gradients are missing"
-        n_entries = n * blocks[0].points.shape[1]
-        is_paired = np.iscomplexobj(answer.gradients)
-        return (
-            _misshapen(answer.values, n)
-            or _misshapen(answer.gradients, -(-n_entries // 2) if is_paired else n_entries)
-            or _not_finite(answer.values, answer.gradients)
-        )
+        scales = self.inquirer.open[answer.task.lane].scales
+        return fault_in_values(answer, blocks, with_gradients=scales is not None)
 
     def replay(self, answered: Answered) -> int:
         """Take in what an earlier sitting has journaled.
@@ -195,7 +199,7 @@ class PassSchedule:
 
     def next_late(self, now: float) -> float:
         """When something that was asked for will be late."""
-        return self._requests.next_late(now)
+        return self._requests.next_late()
 
     def known(self, lane: int) -> Array:
         """Sums at the first points of the open question of a lane, as far as they are known."""
@@ -229,35 +233,45 @@ class PassSchedule:
                 if shard not in self._surveys:
                     yield SURVEYS, shard, 0, 0
             return
-        parts = self.sums.parts_of(worker)
         for lane, asked in sorted(self.inquirer.open.items(), key=lambda item: item[1].number):
             for block in self._blocks[lane]:
                 if not block.is_complete:
-                    for part in parts:
+                    for part in self._sums(lane, block.first).parts_of(worker):
                         if part.number not in block.values:
                             yield lane, asked.number, block.first, part.number
 
+    def _sums(self, lane: int, first: int) -> Sums:
+        """How a block is put together; anew where those who could answer are gone."""
+        asked = self.inquirer.open[lane]
+        block = self._blocks[lane][first // block_size(len(asked.points))]
+        if block.regroup(self.teams):
+            self._requests.forget(lane, asked.number, first)
+        return block.sums
+
+    def _who_can(self, key: Key) -> Collection[int]:
+        """Workers that can be asked for something."""
+        lane, question, first, number = key
+        if lane == SURVEYS:
+            return self.allocation.holders_of(question)
+        asked = self.inquirer.open.get(lane)
+        is_open = asked is not None and asked.number == question
+        return self._sums(lane, first).givers_of(number) if is_open else ()
+
     def _take_values(self, answer: Values) -> None:
         task = answer.task
-        number = self._part(task).number
-        n_points = answer.size * len(task.shards)
-        self.n_points += n_points
+        self.n_points += answer.size * len(task.shards)
         blocks = self._blocks_of(answer)
-        firsts = [block.first for block in blocks] or [task.first_point]  # which may be too late
-        keys = [(task.lane, task.question, first, number) for first in firsts]
+        parts = [(block, part.number) for block in blocks if (part := block.part_of(task))]
+        keys = [(task.lane, task.question, block.first, number) for block, number in parts]
         self._requests.answered(task.worker, keys, self.now)
-        for block in blocks:
-            n_new, other = block.take(number, answer, self.sums)
+        for block, number in parts:
+            n_new, other = block.take(number, answer)
             self.n_points_used += n_new * len(task.shards)
             if other is not None:
                 self.disputes.add((other, task.worker))
         is_news = bool(blocks) and task.lane not in self._put_off
         if is_news and all(block.is_complete for block in self._blocks[task.lane]):
             self._complete(task.lane)
-
-    def _part(self, task: Evaluate) -> Part:
-        parts = self.sums.parts_of(task.worker)
-        return next(part for part in parts if part.shards == task.shards)
 
     def _blocks_of(self, answer: Values) -> list[PassBlock]:
         """The blocks that an answer is about, if its question is still open."""
@@ -276,10 +290,10 @@ class PassSchedule:
         blocks = takewhile(lambda block: block.is_complete, self._blocks[lane])
         for block in blocks:
             n, dim = block.points.shape
-            found = values_on_grid(self.sums.total(block.values, n))
+            found = values_on_grid(block.sums.total(block.values, n))
             values.append(np.where(found > NO_DENSITY, found, -np.inf))
             if scales is not None:
-                found = gradients_on_grid(self.sums.total(block.gradients, n * dim))
+                found = gradients_on_grid(block.sums.total(block.gradients, n * dim))
                 gradients.append(found.reshape(n, dim) / scales)
         none: list[Array] = [np.empty(0)]
         known = np.concatenate(values or none)
@@ -315,19 +329,10 @@ class PassSchedule:
         self._open_questions()
 
     def _open_questions(self) -> None:
+        self._has_news = True
         for lane, asked in self.inquirer.open.items():
             if lane not in self._blocks:
                 self._blocks[lane] = blocks_of(asked.points)
-
-
-def _misshapen(array: CodedArray, size: int) -> str:
-    if array.shape == (size,):
-        return ""
-    return f"values have shape {array.shape}, where it should be {(size,)}"
-
-
-def _not_finite(*arrays: NDArray[Any]) -> str:
-    return "" if all(np.all(np.isfinite(array)) for array in arrays) else "values are not finite"
 
 
 class PassCoordinator(WakingCoordinator[PassSchedule]):

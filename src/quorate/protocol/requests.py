@@ -1,6 +1,10 @@
-"""Who was asked for which part of a pass, and when: what is late is asked of another worker."""
+"""Who was asked for which part of a pass, and when: what is late is asked of another worker.
 
-from collections import deque
+Every step takes a time that does not depend on how much was asked for: a pass of a hundred thousand
+workers makes as many requests.
+"""
+
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from math import inf
 from statistics import median
@@ -16,32 +20,42 @@ class Requests:
 
     def __init__(self) -> None:
         self._asked: dict[Key, dict[int, float]] = {}
+        self._of_question: dict[tuple[int, int], dict[Key, None]] = {}
+        self._of_worker: dict[int, dict[Key, None]] = {}
+        # When each was asked for last, in this order, without those that are late. The first entry
+        # of a plain dict is slow to find once many before it are gone
+        self._waiting: OrderedDict[Key, float] = OrderedDict()
+        self._late: dict[Key, None] = {}
+        self._newly_late: list[Key] = []
         self._times: deque[float] = deque(maxlen=_RECENT)
         self._paces: dict[int, float] = {}  # seconds for each key, of a worker's last answer
+        self._patience = inf
 
     def choose(self, worker: int, keys: Iterable[Key], now: float) -> Key | None:
         """The first that nobody works on; else of those that are late, one with few at work."""
+        self._pass_time(now)
         late: list[tuple[int, float, Key]] = []
         for key in keys:
             asked = self._asked.get(key)
             if not asked:
-                self._asked[key] = {worker: now}
+                self._ask(worker, key, now)
                 return key
-            since = max(asked.values())
-            if worker not in asked and self._is_late(since, now):
-                late.append((len(asked), since, key))
+            if worker not in asked and key in self._late:
+                late.append((len(asked), max(asked.values()), key))
         if not late:
             return None
         chosen = min(late)[2]
-        self._asked[chosen][worker] = now
+        self._ask(worker, chosen, now)
         return chosen
 
     def add(self, worker: int, keys: Iterable[Key], now: float) -> int:
         """Ask `worker` for these too, up to one that another works on; returns how many."""
         n = 0
         for n, key in enumerate(keys, 1):
-            if worker not in self._asked.setdefault(key, {worker: now}):
+            asked = self._asked.get(key)
+            if asked and worker not in asked:
                 return n - 1
+            self._ask(worker, key, now)
         return n
 
     def n_within(self, worker: int, seconds: float) -> int:
@@ -55,26 +69,64 @@ class Requests:
         since = next((moment for moment in found if moment is not None), None)
         if since is not None:
             self._times.append(now - since)
+            self._patience = _LATE * median(self._times)
             self._paces[worker] = (now - since) / len(keys)
+        for key in keys:
+            self._of_worker.get(worker, {}).pop(key, None)
+            self._wait_no_longer(key)
 
-    def take_back(self, worker: int) -> None:
-        """Forget what `worker` was asked for."""
-        for asked in self._asked.values():
-            asked.pop(worker, None)
+    def take_back(self, worker: int) -> list[Key]:
+        """Forget what `worker` was asked for; returns what nobody else works on either."""
+        freed = []
+        for key in self._of_worker.pop(worker, ()):
+            asked = self._asked[key]
+            del asked[worker]
+            self._wait_no_longer(key)
+            if asked:
+                self._late[key] = None  # it was asked of two because it was
+            else:
+                freed.append(key)
+        return freed
 
-    def forget(self, lane: int, question: int) -> None:
-        """Forget a question that is answered."""
-        for key in [key for key in self._asked if key[:2] == (lane, question)]:
-            del self._asked[key]
+    def forget(self, lane: int, question: int, first: int | None = None) -> None:
+        """Forget a question that is answered, or the block of it that begins at point `first`."""
+        keys = self._of_question.get((lane, question), {})
+        for key in [key for key in keys if first in (None, key[2])]:
+            del keys[key]
+            for worker in self._asked.pop(key):
+                self._of_worker[worker].pop(key, None)
+            self._wait_no_longer(key)
+        if not keys:
+            self._of_question.pop((lane, question), None)
 
-    def next_late(self, now: float) -> float:
+    def newly_late(self, now: float) -> list[Key]:
+        """What has become late since the last call, and has not been answered."""
+        self._pass_time(now)
+        newly, self._newly_late = self._newly_late, []
+        return [key for key in newly if key in self._late]
+
+    def next_late(self) -> float:
         """When the next of them will be late; infinity if that is not known."""
-        moments = (max(since.values()) + self._patience for since in self._asked.values() if since)
-        return min((moment for moment in moments if moment > now), default=inf)
+        return next((since + self._patience for since in self._waiting.values()), inf)
 
-    @property
-    def _patience(self) -> float:
-        return _LATE * median(self._times) if self._times else inf
+    def _pass_time(self, now: float) -> None:
+        late = []
+        for key, since in self._waiting.items():
+            if since + self._patience > now:
+                break
+            late.append(key)
+        for key in late:
+            del self._waiting[key]
+            self._late[key] = None
+        self._newly_late += late
 
-    def _is_late(self, since: float, now: float) -> bool:
-        return now >= since + self._patience
+    def _ask(self, worker: int, key: Key, now: float) -> None:
+        self._asked.setdefault(key, {})[worker] = now
+        self._of_question.setdefault(key[:2], {})[key] = None
+        self._of_worker.setdefault(worker, {})[key] = None
+        self._wait_no_longer(key)
+        self._waiting[key] = now  # the last of all: time does not run backwards
+
+    def _wait_no_longer(self, key: Key) -> None:
+        self._waiting.pop(key, None)
+        self._late.pop(key, None)

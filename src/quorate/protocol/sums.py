@@ -77,6 +77,9 @@ class Sums(Protocol):
     def parts_of(self, worker: int) -> Sequence[Part]:
         """The parts that a worker can give."""
 
+    def givers_of(self, number: int) -> Sequence[int]:
+        """The workers that can give a part."""
+
     def is_complete(self, parts: Collection[int]) -> bool:
         """Whether these parts give the sum over all shards."""
 
@@ -89,10 +92,14 @@ class Sums(Protocol):
 
 @dataclass(frozen=True)
 class AnyHolder:
-    """Each cell of shards is answered for by any worker that holds it."""
+    """Each cell of shards is answered for by any worker that holds it.
+
+    `asked` are the workers to ask, cell by cell: by default all that hold the whole cell.
+    """
 
     allocation: Allocation
     cells: tuple[tuple[int, ...], ...]
+    asked: tuple[tuple[int, ...], ...] | None = None
 
     @classmethod
     def by_shard(cls, allocation: Allocation) -> "AnyHolder":
@@ -100,13 +107,27 @@ class AnyHolder:
         return cls(allocation, tuple((shard,) for shard in range(allocation.n_shards)))
 
     def parts_of(self, worker: int) -> Sequence[Part]:
-        return self._parts[worker]
+        return self._parts.get(worker, ())
+
+    def givers_of(self, number: int) -> Sequence[int]:
+        return self.givers[number]
 
     @cached_property
-    def _parts(self) -> list[list[Part]]:
-        parts = [Part(number, cell) for number, cell in enumerate(self.cells)]
-        held = map(set, self.allocation.held)
-        return [[part for part in parts if shards.issuperset(part.shards)] for shards in held]
+    def givers(self) -> tuple[tuple[int, ...], ...]:
+        """The workers that can give each cell, in order."""
+        return tuple(map(self._holders, self.cells)) if self.asked is None else self.asked
+
+    def _holders(self, cell: tuple[int, ...]) -> tuple[int, ...]:
+        first, *others = map(self.allocation.holders_of, cell)
+        return first if not others else tuple(sorted(set(first).intersection(*others)))
+
+    @cached_property
+    def _parts(self) -> dict[int, list[Part]]:
+        found: dict[int, list[Part]] = {}
+        for number, cell in enumerate(self.cells):
+            for worker in self.givers[number]:
+                found.setdefault(worker, []).append(Part(number, cell))
+        return found
 
     def is_complete(self, parts: Collection[int]) -> bool:
         return len(parts) == len(self.cells)
@@ -116,7 +137,7 @@ class AnyHolder:
         return np.asarray(np.add.reduce([parts[number] for number in range(len(self.cells))]))
 
     def lost_shards(self, parts: Collection[int], alive: Collection[int]) -> tuple[int, ...]:
-        reached = {*parts, *(part.number for worker in alive for part in self._parts[worker])}
+        reached = {*parts, *(part.number for worker in alive for part in self.parts_of(worker))}
         lost = [cell for number, cell in enumerate(self.cells) if number not in reached]
         return tuple(shard for cell in lost for shard in cell)
 
@@ -134,6 +155,9 @@ class CodedSums:
     def parts_of(self, worker: int) -> Sequence[Part]:
         held = self.allocation.shards_of(worker)
         return [Part(worker, held, self.code.coefficients[worker])]
+
+    def givers_of(self, number: int) -> Sequence[int]:
+        return (number,)
 
     def is_complete(self, parts: Collection[int]) -> bool:
         return self.code.decodable(parts)

@@ -38,6 +38,7 @@ from quorate.protocol.messages import (
 from quorate.protocol.patience import Limits, Patience
 from quorate.protocol.scheme import WorkerSide
 
+_SECONDS_BETWEEN_LOOKS = 0.02  # at all workers
 _SLEEP = 1.0  # seconds between two ticks beyond which the coordinator itself slept
 Chain = tuple[int, tuple[int, ...], int]  # worker, shards, chain
 
@@ -105,7 +106,7 @@ class Supervisor:
         self._reached: dict[Chain, int] = {}
         self._latest: dict[tuple[int, ...], dict[str, NDArray[np.generic]]] = {}  # by shards
         self._patience = Patience(self._limits, n_workers)
-        self._last_tick = 0.0
+        self._last_tick = self._next_look = 0.0
 
     @property
     def gone(self) -> frozenset[int]:
@@ -304,12 +305,20 @@ class Supervisor:
         self._last_tick = now
         if slept > 0:
             self._patience.forgive(slept)
+        if now >= self._next_look:
+            self._next_look = now + _SECONDS_BETWEEN_LOOKS
+            commands += self._looked(now)
+        return [*commands, *self._ready(self.coordinator.wake(now), now)]
+
+    def _looked(self, now: float) -> list[Command]:
+        """Restart workers whose pause is over, and replace those that seem dead or stuck."""
+        commands: list[Command] = []
         for k, worker in enumerate(self._workers):
             if worker.status == "waiting" and now >= worker.restart_at:
                 commands += self._restart(k, now)
             elif worker.is_judged and (why := self._patience.complaint(k, now)):
                 commands += self._fault(k, Happening.SILENT, why, now)
-        return [*commands, *self._ready(self.coordinator.wake(now), now)]
+        return commands
 
     def _restart(self, k: int, now: float) -> list[Command]:
         return [Note(k, Happening.RESTARTED, ""), self._start(k, now)]

@@ -21,6 +21,8 @@ class Timeline:
         The blocks themselves, if virtual time was asked to keep them.
     release_times
         `release_times[l]` is T^(l+1), when global draw l was complete.
+    spoken_for
+        Workers whose answers came with those of another, which lives on the same node.
     notes
         What happened to workers, and when.
     finished
@@ -33,6 +35,7 @@ class Timeline:
     block_sizes: list[int] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     release_times: list[float] = field(default_factory=list)
+    spoken_for: set[int] = field(default_factory=set)
     notes: list[tuple[float, Note]] = field(default_factory=list)
     finished: bool = False
 

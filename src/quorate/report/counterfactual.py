@@ -73,12 +73,18 @@ def cmc_releases(workers: list[Pace], n_draws: IntArray) -> Array:
 
 
 def seconds_per_point(history: History) -> Array:
-    """Seconds per point and shard of each worker; inf if it answered for no point."""
+    """Seconds per point and shard of each worker; inf if it answered for no point.
+
+    A worker whose answers came with those of another has the pace of that one.
+    """
     answers = history.blocks()
     blocks = answers.chosen(answers.n_draws > 0)
     spent = np.bincount(blocks.workers, blocks.ends - blocks.begins, history.n_workers)
     done = np.bincount(blocks.workers, blocks.n_draws * blocks.n_shards, history.n_workers)
-    return np.where(done > 0, spent / np.maximum(done, 1), np.inf)
+    paces = np.where(done > 0, spent / np.maximum(done, 1), np.inf)
+    for worker, speaker in ({} if history.passes is None else history.passes.spoken_for).items():
+        paces[worker] = min(paces[worker], paces[speaker])
+    return paces
 
 
 def seconds_alone(history: History) -> Array:

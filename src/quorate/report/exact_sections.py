@@ -4,8 +4,8 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import named_shards, named_workers
+from quorate.passes.first_fit import product_of
 from quorate.passes.hmc import HmcEnsemble
-from quorate.passes.inquiry import product_of
 from quorate.report import run_plots
 from quorate.report.counterfactual import seconds_alone, seconds_of_passes, seconds_per_point
 from quorate.report.evidence import Evidence

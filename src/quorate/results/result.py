@@ -320,6 +320,8 @@ class Result:
         lost = gone_in_words(self.lost, events)
         if self.excluded:
             lost.append(f"WITHOUT THE ROWS OF {named_shards(self.excluded).upper()}")
-        slow = slow_in_words(self.blocks_of_workers(), self.lost, self.method)
+        slow = slow_in_words(
+            self.blocks_of_workers(), self.lost, self.method, self.timeline.spoken_for
+        )
         checked = [] if self.verdict is None else [f"verdict: {self.verdict.in_short}"]
         return [ran, *lost, *slow, *checked]

@@ -91,13 +91,18 @@ def gone_in_words(gone: Collection[int], events: Iterable[tuple[int, Happening]]
     ]
 
 
-def slow_in_words(blocks: Sequence[int], lost: Collection[int], method: str) -> list[str]:
+def slow_in_words(
+    blocks: Sequence[int], lost: Collection[int], method: str, spoken_for: Collection[int] = ()
+) -> list[str]:
     """The slowest worker that was not lost, if it sent less than a quarter of the others.
 
-    `blocks` is what each worker sent in a run with this method.
+    `blocks` is what each worker sent in a run with this method. Workers whose answers came with
+    those of others are not judged.
     """
-    sent = dict(enumerate(blocks))
-    slowest = min((k for k in sent if k not in lost), key=sent.__getitem__, default=0)
+    sent = {worker: n for worker, n in enumerate(blocks) if worker not in spoken_for}
+    slowest = min((k for k in sent if k not in lost), key=sent.__getitem__, default=None)
+    if slowest is None:
+        return []
     own = sent.pop(slowest)
     others = np.median(list(sent.values())) if sent else 0
     if others < _MANY_BLOCKS or own >= others / 4:

@@ -7,11 +7,13 @@ import numpy as np
 from quorate.engines.drive import Engine
 from quorate.journal import JournalReader, PartAnswered, PassRecord, Record, Resumed
 from quorate.models.subposterior import Target
+from quorate.passes.first_fit import Before
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.messages import Command, Evaluate, Keep, Stop, Survey, Surveyed, Values
 from quorate.protocol.passes import SURVEYS, Answered, PassCoordinator
 from quorate.protocol.sums import Sums
 from quorate.results.result import Result
+from quorate.run.before import before_of
 from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PHASES
 from quorate.run.progress import Phase, Progress
@@ -27,9 +29,11 @@ class ExactRun(Run):
     """A run with `method="exact"`."""
 
     scheme: ExactScheme
+    _before: Before | None = None
 
     def _make_scheme(self, settings: Settings) -> ExactScheme:
         self._asked_at: dict[int, float] = {}  # by worker
+        self._teams: dict[int, tuple[int, ...]] = {}  # as journaled, by the worker that answers
         self._waiting: list[Record] = []  # to be journaled
         self._next_write = 0.0
         model = self.model
@@ -37,13 +41,15 @@ class ExactRun(Run):
             np.asarray(model.initial()),
             model.names,
             has_gradient=Target(model, {}, 1).has_gradient,
+            before=self._before,
         )
 
     def _make_coordinator(self) -> PassCoordinator:
         return PassCoordinator(self.scheme, self.settings.draws)
 
     def replay(self, reader: JournalReader) -> None:
-        first = Settings.from_json(reader.configuration()["settings"])
+        kept = reader.configuration()
+        first, self._before = Settings.from_json(kept["settings"]), before_of(kept)
         self._begin_with(self._make_scheme(first))
         fitting = Fitting(self.folder, self.scheme, self.model.dim, is_exact=True)
         fitting.take(reader.records(), self._replay)
@@ -67,6 +73,7 @@ class ExactRun(Run):
         self.timeline.block_sizes.append(part.n_points)
         self._sent.blocks[part.worker] += 1
         self._sent.draws[part.worker] += part.n_points * len(part.shards)
+        self.timeline.spoken_for.update(set(part.together) - {part.worker})
 
     def _record(self, now: float, commands: list[Command]) -> None:
         """Journal what happened, a few times a second.
@@ -110,7 +117,19 @@ class ExactRun(Run):
             question,
             answer.size,
             answer.n_floats,
+            self._new_team(answer),
         )
+
+    def _new_team(self, answer: Values | Surveyed) -> tuple[int, ...]:
+        """The workers that an answer is of, unless that is known."""
+        worker, shards = answer.task[:2]
+        is_alone = set(self.scheme.allocation.shards_of(worker)).issuperset(shards)
+        team = () if is_alone else self.scheme.teams.of(worker)
+        if not team or team == self._teams.get(worker):
+            return ()
+        self._teams[worker] = team
+        self.timeline.spoken_for.update(set(team) - {worker})
+        return team
 
     def _how_far(self) -> HowFar:
         inquiry = self.scheme.inquiry

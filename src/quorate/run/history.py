@@ -36,6 +36,7 @@ from quorate.journal import (
 )
 from quorate.protocol.passes import SURVEYS
 from quorate.protocol.scheme import Scheme
+from quorate.run.before import before_of
 from quorate.run.blocks import Blocks
 from quorate.run.configuration import configuration_of, settings_of
 from quorate.run.fitting import Fitting
@@ -126,7 +127,9 @@ class History:
             return self.settings.make_scheme(self.dim), None
         start = np.array(self.configuration["start"], dtype=np.float64)
         has_gradient = bool(self.configuration["has_gradient"])
-        exact = self.settings.make_exact_scheme(start, self.names, has_gradient=has_gradient)
+        exact = self.settings.make_exact_scheme(
+            start, self.names, has_gradient=has_gradient, before=before_of(self.configuration)
+        )
         return exact, PassLog(exact)
 
     def read(self) -> None:
@@ -293,6 +296,8 @@ class History:
         )
         self._last_ends[part.worker] = part.time
         self._gone.pop(part.worker, None)
+        if self.passes is not None:
+            self.passes.heard(part)
 
     def _take_event(self, event: Event) -> None:
         if isinstance(event, PartAnswered):

@@ -45,6 +45,8 @@ def cut_into_shards(
 
 def _planned(data: object, settings: Settings, folder: Path) -> PlacedShards:
     """Where the rows of each shard lie, and what workers are to do with them."""
+    is_free = not folder.exists() or not any(folder.iterdir())
+    require(is_free, f"{folder} holds the shards of another run. Give a new run_dir.")
     cut = settings.cut
     columns = None if cut.columns is None else tuple(dict.fromkeys(cut.columns))
     transform = b"" if cut.transform is None else packed({TRANSFORM: cut.transform})

@@ -35,7 +35,7 @@ class LocalRun:
     def labels(self) -> list[NDArray[Any]]:
         """Labels of the groups of each level; the place of a label is the code of its group."""
         names = [name for name, _ in zip(LEVELS, self._levels, strict=False)]
-        return [labels_of_level(self._run.shards, name) for name in names]
+        return [labels_of_level(self._run.shards, name, self.model) for name in names]
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -97,9 +97,16 @@ def opened(folder: Path) -> LocalParameters:
         return LocalParameters.of(model, draws, rows, folder, run)
 
 
-def labels_of_level(shards: Shards, name: str) -> NDArray[Any]:
-    """Labels by code. Pairs of values, of groups within groups, are text: `WA:King`."""
+def labels_of_level(shards: Shards, name: str, model: Model) -> NDArray[Any]:
+    """Labels by code. Pairs of values, of groups within groups, are text: `WA:King`.
+
+    The groups of a program are numbers in the data. They get the names that the program has for
+    them, if it has any.
+    """
     labels = shards.labels(name)
+    names: NDArray[Any] | None = getattr(model, "group_names", None)
+    if names is not None:
+        return np.asarray(names[labels])
     if labels.dtype.names is None:
         return labels
     return np.array([":".join(map(str, pair)) for pair in labels.tolist()])

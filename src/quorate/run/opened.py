@@ -158,6 +158,7 @@ def _timeline(history: History, n_draws: int) -> Timeline:
         block_times=blocks.ends.tolist(),
         block_workers=blocks.workers.tolist(),
         block_sizes=blocks.n_draws.tolist(),
+        spoken_for=set() if history.passes is None else set(history.passes.spoken_for),
         notes=[
             (event.time, Note(event.worker, event.what, event.text))
             for event in history.events

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from quorate.journal import PassRecord
+from quorate.journal import PartAnswered, PassRecord
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.messages import Arrays
@@ -41,12 +41,15 @@ class PassLog:
         The questions, fed with all answers so far.
     surveys
         What was found of each shard: `mode` and `lower`, if it has a Gaussian fit.
+    spoken_for
+        Workers whose answers came with those of another on the same node, and that other one.
     """
 
     def __init__(self, scheme: ExactScheme) -> None:
         self._scheme = scheme
         self.inquiry: Inquiry = scheme.inquiry
         self.surveys: dict[int, Arrays] = {}
+        self.spoken_for: dict[int, int] = {}
         self._phases: dict[str, PhaseTold] = {}
 
     def take(self, record: PassRecord) -> None:
@@ -66,6 +69,11 @@ class PassLog:
             n_points=told.n_points + n_points,
         )
         self._scheme.replay(Answered(*record[1:]))
+
+    def heard(self, part: PartAnswered) -> None:
+        """Take in that a worker has answered."""
+        others = (worker for worker in part.together if worker != part.worker)
+        self.spoken_for |= dict.fromkeys(others, part.worker)
 
     def extend(self, n_draws: int) -> None:
         """Take in that more draws are asked for."""

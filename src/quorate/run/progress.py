@@ -13,6 +13,7 @@ class Phase(StrEnum):
     """What a run does, from the first row to the last file."""
 
     CUTTING = "cutting rows"
+    READING = "reading rows in place"
     STARTING = "starting workers"
     COMPILING = "compiling"
     WARMING_UP = "warming up"
@@ -144,13 +145,16 @@ class Pace:
         return None if total is None or made <= 0 else (total - done) * (now - self._began) / made
 
 
-def cutting(n_workers: int, target: int, listen: Listener) -> Callable[[int, int], None]:
-    """Tells a listener how many rows are cut, and of how many."""
+def cutting(
+    n_workers: int, target: int, listen: Listener, *, in_place: bool = False
+) -> Callable[[int, int], None]:
+    """Tells a listener how many rows are cut, or how many shards are read in place."""
+    phase = Phase.READING if in_place else Phase.CUTTING
     start, pace = time.monotonic(), Pace()
     workers = (WorkerProgress("not started", (), 0, 0),) * n_workers
 
     def tell(done: int, total: int) -> None:
-        now, phase = time.monotonic() - start, Phase.CUTTING
+        now = time.monotonic() - start
         left = pace.seconds_left(now, phase, done, total)
         listen(Progress(now, 0, target, phase, done, total, left, workers=workers))
 

@@ -15,6 +15,7 @@ _LINES_EVERY, _TABLE_EVERY = 5.0, 0.25  # seconds
 _MANY = 100_000  # draws
 _UNITS = {
     Phase.CUTTING: "rows",
+    Phase.READING: "shards",
     Phase.STARTING: "workers",
     Phase.WARMING_UP: "workers",
     Phase.SURVEYING: "shards",
@@ -174,7 +175,7 @@ def picture(progress: Progress) -> Any:
     bar = ProgressBar(total, done, width=50, pulse=total is None)
     slow = [Text(progress.health.slow, style="yellow")] if progress.health.slow else []
     notes = [Text(note_line(*note), style="dim") for note in progress.notes[-4:]]
-    is_cutting = progress.phase is Phase.CUTTING
+    is_cutting = progress.phase in (Phase.CUTTING, Phase.READING)
     workers = [] if is_cutting else [_worker_table(progress)]
     return Group(*workers, Padding(bar), Text(one_line(progress)), *slow, *notes)
 

@@ -78,7 +78,7 @@ class RowRun:
         shards = self._run.shards
         held = [groups_held(shards, shard) for shard in self._run.included]
         codes = np.sort(np.concatenate(held))
-        return codes, labels_of_level(shards, LEVELS[0])[codes]
+        return codes, labels_of_level(shards, LEVELS[0], self.model)[codes]
 
     @cached_property
     def _run(self) -> AfterRun:

@@ -15,6 +15,7 @@ from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES, EngineOptions
 from quorate.errors import BadInputError, require
 from quorate.models.protocol import Model
+from quorate.passes.first_fit import Before
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.patience import Limits
@@ -193,10 +194,20 @@ class Settings:
         return self.scheme_options.start(setup)
 
     def make_exact_scheme(
-        self, start: Array, names: Sequence[str], *, has_gradient: bool
+        self,
+        start: Array,
+        names: Sequence[str],
+        *,
+        has_gradient: bool,
+        before: Before | None = None,
     ) -> ExactScheme:
-        """The scheme of an exact run, of a model with these coordinates and this start."""
-        inquiry = Inquiry(start, names, self.draws, self.seed, has_gradient=has_gradient)
+        """The scheme of an exact run, of a model with these coordinates and this start.
+
+        `before` is the fit of the run that rows were added to, if there is one.
+        """
+        inquiry = Inquiry(
+            start, names, self.draws, self.seed, has_gradient=has_gradient, before=before
+        )
         return ExactScheme(self.scheme_options.sums(self.workers, self.seed), inquiry)
 
     def limits(self) -> Limits:

@@ -78,12 +78,13 @@ class Telling:
                 for k in range(n_workers)
             ),
             notes=tuple(timeline.notes),
-            health=self._health(now, [sent.blocks[k] for k in range(n_workers)]),
+            health=self._health(now, [sent.blocks[k] for k in range(n_workers)], timeline),
         )
 
-    def _health(self, now: float, blocks: list[int]) -> Health:
+    def _health(self, now: float, blocks: list[int], timeline: Timeline) -> Health:
         ess, r_hat = self._looks.at(now)
-        slow = slow_in_words(blocks, self._supervisor.gone, self._settings.chosen_method)
+        gone, method = self._supervisor.gone, self._settings.chosen_method
+        slow = slow_in_words(blocks, gone, method, timeline.spoken_for)
         divergences = _divergences(self._supervisor.states.values())
         return Health(ess, r_hat, divergences, "".join(slow))
 

@@ -153,6 +153,9 @@ class NumpyroPlate:
     def group_axis(self, name: str) -> int:
         return self.group_axes.get(name, 0)
 
+    def group_names(self) -> None:
+        """None: plates have no labels."""
+
     def _example_trace(self) -> dict[str, Any]:
         size = sum(prod(site.shape) for site in self.sites)
         return self._run_example(jax_in_float64().numpy.zeros(size))[0]

@@ -15,7 +15,7 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.models.arrays import AnyArray
-from quorate.models.axes import Axes
+from quorate.models.axes import Axes, Labels
 from quorate.models.checks import call
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import Backend, JaxBackend
@@ -57,6 +57,9 @@ class Plate(Protocol):
 
     def group_axis(self, name: str) -> int:
         """The axis of groups of a variable that is reported of groups."""
+
+    def group_names(self) -> Labels | None:
+        """Names of the groups, in the order of their numbers; None if they have only numbers."""
 
 
 @runtime_checkable
@@ -212,14 +215,22 @@ class PlateModel(JaxProgramModel):
         """Dims and coords, or plates, of the program."""
         return self.program.plate.axes(self.program.n_groups)
 
-    def local_variables(self, values: Array, groups: IntArray) -> dict[str, Array]:
+    @property
+    def group_names(self) -> Labels | None:
+        """Names of the groups by number, if the program gives each a name of its own."""
+        names = self.program.plate.group_names()
+        if names is None or len(np.unique(names)) < self.program.n_groups:
+            return None
+        return names
+
+    def local_variables(self, values: Array, groups: Labels) -> dict[str, Array]:
         """Variables of the program from what is reported of some groups, (n, m, r).
 
-        They have the shapes that the program gives them, (n, *shape) each, with NaN in the place of
-        other groups.
+        `groups` are their names, or their numbers if they have no names. Variables have the shapes
+        that the program gives them, (n, *shape) each, with NaN in the place of other groups.
         """
         everywhere = np.full((len(values), self.program.n_groups, values.shape[2]), np.nan)
-        everywhere[:, np.asarray(groups, dtype=np.int64)] = values
+        everywhere[:, self._numbers(groups)] = values
         plate, labels = self.program.plate, self.program.level.names
         found = {}
         for name in plate.shown:
@@ -229,6 +240,13 @@ class PlateModel(JaxProgramModel):
             )
             found[name] = np.moveaxis(of_group, 1, 1 + plate.group_axis(name))
         return found
+
+    def _numbers(self, groups: Labels) -> IntArray:
+        names = self.group_names
+        if names is None:
+            return np.asarray(groups, dtype=np.int64)
+        order = np.argsort(names)
+        return np.asarray(order[np.searchsorted(names[order], groups)])
 
 
 def _is_of(label: str, name: str) -> bool:

@@ -11,7 +11,8 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, indexed
-from quorate.models.axes import Axes
+from quorate.models.axes import Axes, Labels
+from quorate.models.axes import labels_of as coord_labels
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import examined
@@ -89,6 +90,10 @@ class PymcPlate:
     def group_axis(self, name: str) -> int:
         dims = self.graph.model.named_vars_to_dims.get(name, ())
         return dims.index(self.graph.dimension) if self.graph.dimension in dims else 0
+
+    def group_names(self) -> Labels | None:
+        values = self.graph.model.coords[self.graph.dimension]
+        return None if values is None else coord_labels(values)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,110 @@
+"""What a pass costs the coordinator: workers with nothing to compute, which share a few processes.
+
+The run is a real one, with its journal, its supervisor and its draws: 128 chains of exact draws, so
+that a pass is a question of 64 points to each of two ensembles. Only the model takes no time. CPU
+seconds are those of the coordinator's process with all its threads. From many runs the cost of a
+pass is fitted as a constant, a part for each process and a part for each worker.
+"""
+
+import resource
+import shutil
+import tempfile
+
+import numpy as np
+
+import quorate
+from quorate.run.progress import Progress
+
+DIM, DRAWS = 10, 12_800
+RUNS = ((16, 4), (16, 16), (100, 4), (100, 32), (400, 4), (400, 32), (1000, 2), (1000, 4),
+        (1000, 16), (1000, 32), (1000, 64))  # fmt: skip
+
+
+class Idle:
+    """A standard normal prior, and rows that say nothing."""
+
+    dim = DIM
+    names = tuple(f"x{i}" for i in range(DIM))
+
+    def initial(self):
+        return np.zeros(DIM)
+
+    def log_prior(self, x):
+        return float(-0.5 * x @ x)
+
+    def log_likelihood(self, x, shard):
+        return 0.0
+
+    def log_prior_many(self, points):
+        return -0.5 * np.einsum("ij,ij->i", points, points)
+
+    def log_likelihood_many(self, points, shard):
+        return np.zeros(len(points))
+
+    def rough_fit(self, shard, n_shards):
+        """Spares the survey its search for a mode."""
+        return np.zeros(DIM), n_shards * np.eye(DIM)
+
+    def constrain(self, draws):
+        return {"x": draws}
+
+
+def cpu() -> float:
+    """CPU seconds of this process so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def per_pass(n_workers: int, n_processes: int) -> tuple[float, float]:
+    """CPU ms and elapsed ms of a pass while chains draw."""
+    looks: list[tuple[float, float, float]] = []
+
+    def look(progress: Progress) -> None:
+        if progress.draws:
+            looks.append(((progress.passes or 0) / 2, cpu(), progress.seconds))
+
+    folder = tempfile.mkdtemp()
+    try:
+        quorate.sample(
+            Idle(),
+            {"y": np.zeros(n_workers)},
+            workers=n_workers,
+            draws=DRAWS,
+            method="exact",
+            engine=quorate.Processes(n_processes),
+            run_dir=f"{folder}/run",
+            progress=look,
+            every=0.0,
+            check=False,
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    (first, *start), (last, *end) = looks[0], looks[-1]
+    spent, elapsed = (1000 * (b - a) / (last - first) for a, b in zip(start, end, strict=True))
+    return spent, elapsed
+
+
+def main() -> None:
+    """All runs, and the fit."""
+    print(f"Idle workers, passes of 2 x 64 points, {DIM} parameters, r = 2")
+    print("  workers  processes   CPU ms   elapsed ms   cores at 10 passes a second   MB")
+    rows, found = [], []
+    for workers, processes in RUNS:
+        spent, elapsed = per_pass(workers, processes)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(
+            f"  {workers:7,}  {processes:9,}  {spent:7.1f}  {elapsed:11.0f}  {spent / 100:28.2f}"
+            f"  {peak:4.0f}",
+            flush=True,
+        )
+        rows.append([1.0, processes, workers])
+        found.append(spent)
+    weights = 1 / np.array(found)  # relative errors are alike
+    fit, *_ = np.linalg.lstsq(np.array(rows) * weights[:, None], np.ones(len(found)), rcond=None)
+    print(
+        "CPU ms of a pass: {:.2f} + {:.3f} for each process + {:.4f} for each worker".format(*fit)
+    )
+
+
+if __name__ == "__main__":
+    main()
