@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.placement import is_silent, place, placement, usable
+from quorate.engines.placement import is_silent, place, placement, settled, usable
 from quorate.protocol.allocation import cyclic, groups, one_to_one, random_regular
 
 
@@ -97,3 +97,23 @@ def test_nobody_is_restarted_on_a_silent_node(n_workers, n_nodes):
     for worker in lost:
         placed[worker] = place(worker, held, usable(nodes, {silent}), placed)
     assert silent not in placed.values()
+
+
+@given(st.integers(2, 16), st.integers(1, 4))
+def test_workers_spread_over_a_node_that_is_added(n_workers, n_nodes):
+    held, before = one_to_one(n_workers).held, equal_nodes(n_nodes)
+    placed = placement(held, before)
+    nodes = equal_nodes(n_nodes + 1)
+    after = settled(held, nodes, placed)
+    loads = [list(after.values()).count(node) for node in nodes]
+    assert max(loads) - min(loads) <= 1
+    assert settled(held, nodes, after) == after
+    moved = [worker for worker in after if after[worker] != placed[worker]]
+    assert len(moved) == loads[-1]  # none between old nodes
+
+
+def test_workers_on_other_nodes_stay_where_they_are():
+    placed = {0: "gone", 1: "a", 2: "a"}
+    after = settled(one_to_one(3).held, {"a": 2.0, "b": 2.0}, placed)
+    assert after[0] == "gone"
+    assert sorted([after[1], after[2]]) == ["a", "b"]

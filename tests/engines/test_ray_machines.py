@@ -15,6 +15,7 @@ from helpers import machines
 from helpers.machines import OWN, SHARED, Network, address_of
 from helpers.paced import PacedModel
 from helpers.ray_machines import PORT, ROOT, Sitting, all_at_work, drain, start_ray
+from quorate.data.cut import Cut
 from quorate.journal import WorkerEvent
 
 pytestmark = [
@@ -156,3 +157,29 @@ def test_the_head_is_lost_and_the_run_resumed_elsewhere(cluster, shared):
     )  # fmt: skip
     run.finish()
     np.testing.assert_array_equal(draws_of(run), undisturbed(shared, MERGED))
+
+
+def test_rows_that_only_one_machine_has(network, cluster, shared, tmp_path, seed):
+    """Each machine reads its own rows; one of them is cut off for a while, and waited for."""
+    head, _, third = cluster
+    rng = np.random.default_rng(seed)
+    for i, machine in enumerate(cluster):
+        rows = rng.normal([float(i), -2.0], size=(100, 2))
+        pd.DataFrame(rows, columns=["a", "b"]).to_parquet(machine.folder / "rows.parquet")
+    sites = [f"{machine.name}={OWN / 'rows.parquet'}" for machine in cluster]
+    on_ray = ("--engine", "ray", "--ray-address", f"{address_of(head)}:{PORT}")
+    of_run = ("--workers", 3, "--draws", 500, "--run-dir", SHARED / "run")
+    in_place = ("--by", "in-place", "--columns", "a,b")
+    run = Sitting(head, shared / "run", "sample", MODEL, *sites, *in_place, *of_run, *on_ray)
+    run.wait(all_at_work)
+    network.cut(third)
+    run.wait(lambda history: 2 in history.gone())
+    network.join(third)
+    PacedModel.hurry(shared)
+    run.finish()
+    files = {machine.name: str(machine.folder / "rows.parquet") for machine in cluster}
+    calm = quorate.sample(
+        PacedModel(shared), files, by=Cut("in-place", columns=["a", "b"]), workers=3, draws=500,
+        run_dir=shared / "calm", progress=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(draws_of(run), calm.unconstrained)

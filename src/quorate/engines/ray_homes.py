@@ -101,7 +101,7 @@ class Homes:
             self._asked[node] = question.options(**on(node, soft=False)).remote()
 
     def lost(self, lives: Mapping[int, str], waited: Mapping[int, float]) -> list[Leaving]:
-        """Workers on nodes that are out of reach.
+        """Workers on nodes that are out of reach; not those whose rows lie there, who cannot leave.
 
         `lives` are the nodes of the workers that are there, and `waited` the seconds that each has
         owed us a sign of life.
@@ -113,7 +113,7 @@ class Homes:
         return [
             Leaving(worker, f"its node {self._watch.host(node)} cannot be reached")
             for worker, node in lives.items()
-            if node in gone
+            if node in gone and worker not in self.sites
         ]
 
     def moves(self, lives: Mapping[int, str], at_ease: Collection[int]) -> list[Leaving]:

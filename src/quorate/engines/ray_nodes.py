@@ -71,8 +71,9 @@ class NodeWatch:
         """Nodes that have been usable for some seconds, and may have workers move to them."""
         now = time.monotonic()
         with self._lock:
-            steady = [node for node, since in self._since.items() if now - since >= _STEADY]
-            return {node: self._nodes[node].cores for node in steady}
+            settled = {node for node, since in self._since.items() if now - since >= _STEADY}
+            settled -= self._draining | self._out_of_reach
+            return {name: node.cores for name, node in self._nodes.items() if name in settled}
 
     def unsettle(self, node: str) -> None:
         """Let a node that had trouble wait before workers move to it."""
@@ -89,7 +90,8 @@ class NodeWatch:
         """Avoid a node until it lets us connect."""
         with self._lock:
             self._suspects.add(node)
-        self.check(node)
+            self._to_check.add(node)
+        self._look_now.set()
 
     def close(self) -> None:
         """End the thread."""
@@ -112,7 +114,7 @@ class NodeWatch:
         reached = reachable({name: nodes[name].address for name in checked}, _PATIENCE)
         now = time.monotonic()
         with self._lock:
-            self._suspects -= checked
+            self._suspects -= checked - self._to_check  # some are suspected once more
             self._out_of_reach = checked - reached
             fine = nodes.keys() - self._out_of_reach - self._draining
             self._since = {node: self._since.get(node, now) for node in fine}
