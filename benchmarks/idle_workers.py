@@ -74,7 +74,6 @@ def per_pass(n_workers: int, n_processes: int) -> tuple[float, float]:
             engine=quorate.Processes(n_processes),
             run_dir=f"{folder}/run",
             progress=look,
-            every=0.0,
             check=False,
         )
     finally:

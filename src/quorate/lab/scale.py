@@ -49,9 +49,9 @@ class Constants:
         Of the coordinator of a merge for a draw of a shard, and bytes that it takes.
     """
 
-    block: float = 0.50e-3
-    block_and_process: float = 0.38e-3
-    block_and_worker: float = 7.4e-6
+    block: float = 0.65e-3
+    block_and_process: float = 0.28e-3
+    block_and_worker: float = 3.1e-6
     row: float = 5.9e-9
     row_alone: float = 190e-9
     shard_draw: float = 6.5e-6

@@ -13,7 +13,7 @@ from typing import Any
 
 from quorate.data.append import append_shards
 from quorate.data.cut import COMMAND, Cut
-from quorate.data.write import ShardSet
+from quorate.data.placed import PlacedShards
 from quorate.engines.options import EngineOptions
 from quorate.errors import BadInputError, require
 from quorate.journal import JournalReader, PassRecord
@@ -87,10 +87,10 @@ def update(
         f"The model has parameters {list(own.names)}, but the run has parameters {names}.",
     )
     old = same_shards(folder, known.configuration)
-    if not isinstance(old, ShardSet):
+    if isinstance(old, PlacedShards):
         raise BadInputError(
-            "The run reads its rows in place, and rows can be added only to shards of its own. "
-            "Call `sample` with all files."
+            f"The rows of {folder} stay in place, and rows can only be added to runs that have "
+            "their own shards. Sample all files anew, with by='in-place'."
         )
     settings = known.settings.without_faults(
         draws=known.settings.draws if draws is None else draws,
