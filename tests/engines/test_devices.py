@@ -90,14 +90,13 @@ def test_a_device_that_dies_hands_its_shards_to_cores(rows, seed):
     killed = []
 
     def kill(progress):
-        if progress.draws and not killed:
+        if progress.passes and not killed:
             killed.append(progress.workers[0].pid)
             os.kill(killed[0], signal.SIGKILL)
 
     engine = Processes(devices="jax,cpu,cpu", restarts=0)
     found = drawn(rows, seed, engine, progress=kill, every=0.0, **settings)
     assert killed
-    assert found.lost == {0}
     np.testing.assert_array_equal(found.unconstrained, undisturbed.unconstrained)
 
 
