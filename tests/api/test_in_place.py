@@ -47,7 +47,7 @@ def write(rows, folder, order, n_files=WORKERS, row_group_size=None):
 
 
 def sample(data, by="in-place", **options):
-    options = {"workers": WORKERS, "draws": 400, "progress": False, **options}
+    options = {"workers": WORKERS, "draws": 400, "progress": False, "check": False, **options}
     cut = Cut(by, columns=["a", "b", "y"], transform=stacked)
     return quorate.sample(linear(3), data, by=cut, **options)
 
@@ -63,9 +63,9 @@ def within_noise(one, other):
 
 def test_sorted_files_give_the_posterior_of_shuffled_rows(rows, tmp_path, seed):
     files = write(rows, tmp_path / "lake", np.argsort(rows["y"]))
-    in_place = sample(files, seed=seed)
+    in_place = sample(files, seed=seed, run_dir=tmp_path / "run")
     shuffled = sample(files, by="shuffle", seed=seed + 1)
-    assert in_place.verdict.verdict == shuffled.verdict.verdict == "good"
+    assert quorate.check(tmp_path / "run").verdict == "good"  # it may take as long as it takes
     assert within_noise(in_place.unconstrained, shuffled.unconstrained)
     ratios = in_place.unconstrained.std(axis=0) / shuffled.unconstrained.std(axis=0)
     assert np.all(np.abs(np.log(ratios)) < 0.4)
@@ -82,7 +82,9 @@ def test_a_merge_of_rows_in_place_is_refused_unless_they_are_said_to_be_random(
         sample(files, by="in-place-random", sampler="ellipse")
     mixed = write(rows, tmp_path / "mixed", rng.permutation(N))
     merged = sample(mixed, by="in-place-random", method="merge", seed=seed)
-    assert merged.verdict.verdict == "good"
+    exact = sample(mixed, seed=seed)
+    gaps = np.abs(merged.unconstrained.mean(axis=0) - exact.unconstrained.mean(axis=0))
+    assert np.all(gaps < exact.unconstrained.std(axis=0))
 
 
 def test_the_coordinator_reads_no_row(rows, tmp_path, seed, monkeypatch):
@@ -114,15 +116,15 @@ def test_row_groups_are_dealt_evenly_from_footers(rows, tmp_path, seed):
 
 def test_the_draws_depend_neither_on_engine_nor_on_scheme(rows, tmp_path, seed):
     files = write(rows, tmp_path / "lake", np.arange(N))
-    first = sample(files, seed=seed, check=False).unconstrained
+    first = sample(files, seed=seed).unconstrained
     for options in ({"scheme": "coded"}, {"engine": Processes(1)}, {"scheme": "grouped"}):
-        again = sample(files, seed=seed, check=False, **options).unconstrained
+        again = sample(files, seed=seed, **options).unconstrained
         np.testing.assert_array_equal(again, first)
 
 
 def test_a_file_that_changed_is_an_error_on_resume(rows, tmp_path, seed):
     files, run = write(rows, tmp_path / "lake", np.arange(N)), tmp_path / "run"
-    sample(files, seed=seed, run_dir=run, check=False)
+    sample(files, seed=seed, run_dir=run)
     assert quorate.resume(run, draws=500, progress=False, check=False).n_draws == 500
     pq.write_table(
         pa.table({name: values[:400] + 1.0 for name, values in rows.items()}),
@@ -150,7 +152,7 @@ def test_copies_of_columns_are_removed_at_the_end(rows, tmp_path, seed):
 
 def test_rows_are_told_in_the_order_of_the_data_after_a_run(rows, tmp_path, seed):
     files, run = write(rows, tmp_path / "lake", np.arange(N), 2, 70), tmp_path / "run"
-    tree = sample(files, seed=seed, run_dir=run, check=False).log_likelihood(10)
+    tree = sample(files, seed=seed, run_dir=run).log_likelihood(10)
     *betas, sigma = (tree["posterior"][name].values for name in tree["posterior"].data_vars)
     eta = np.stack(betas, axis=-1) @ stacked(rows)["X"].T
     expected = norm.logpdf(rows["y"], eta, sigma[..., None])
@@ -168,19 +170,20 @@ def sites_of(rows, folder):
 
 def test_sites_keep_their_rows_and_have_one_holder_each(rows, tmp_path, seed):
     sites = sites_of(rows, tmp_path / "data")
-    result = sample(sites, workers=8, seed=seed)
+    result = sample(sites, workers=8, seed=seed, run_dir=tmp_path / "run")
     assert (result.workers, result.redundancy) == (3, 1)
     shuffled = sample(str(tmp_path / "data"), by="shuffle", seed=seed + 1)
     assert within_noise(result.unconstrained, shuffled.unconstrained)
-    assert result.verdict.verdict == "good"
-    assert any("A, B, C lie only there" in remark for remark in result.verdict.remarks)
+    verdict = quorate.check(tmp_path / "run")
+    assert verdict.verdict == "good"
+    assert any("A, B, C lie only there" in remark for remark in verdict.remarks)
 
 
 def test_a_site_may_have_several_workers(rows, tmp_path, seed):
     write(rows, tmp_path / "data", np.argsort(rows["a"]), n_files=2, row_group_size=100)
     sites = {"A": tmp_path / "data" / "0.parquet", "B": tmp_path / "data" / "1.parquet"}
     run = tmp_path / "run"
-    sample(sites, workers=4, run_dir=run, seed=seed, check=False)
+    sample(sites, workers=4, run_dir=run, seed=seed)
     shards = PlacedShards.open(run / "shards")
     assert [place.site for place in shards.places] == ["A", "A", "B", "B"]
     assert shards.n_rows == (300, 300, 300, 300)
@@ -217,9 +220,9 @@ def test_sites_of_the_command_line_are_told(rows, tmp_path, seed):
 def test_files_at_a_url(rows, tmp_path, seed):
     write(rows, tmp_path / "a lake", np.arange(N))
     url = (tmp_path / "a lake").as_uri()
-    first = sample(f"{url}/*.parquet", seed=seed, check=False).unconstrained
+    first = sample(f"{url}/*.parquet", seed=seed).unconstrained
     for data in (url, [f"{url}/{i}.parquet" for i in range(3)], str(tmp_path / "a lake")):
-        np.testing.assert_array_equal(sample(data, seed=seed, check=False).unconstrained, first)
+        np.testing.assert_array_equal(sample(data, seed=seed).unconstrained, first)
 
 
 def test_files_of_an_object_store(rows, tmp_path, seed, monkeypatch):
@@ -229,17 +232,17 @@ def test_files_of_an_object_store(rows, tmp_path, seed, monkeypatch):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     write(rows, tmp_path / "lake" / "2026" / "in", np.arange(N))
     write(rows, tmp_path / "lake" / "2026" / "in" / "deeper", np.arange(N))
-    expected = sample(str(tmp_path / "lake/2026/in/*.parquet"), seed=seed, check=False)
+    expected = sample(str(tmp_path / "lake/2026/in/*.parquet"), seed=seed)
     with object_store(tmp_path) as (options, asked):
         url = f"s3://lake/2026/*/*.parquet?{options}"
-        found = sample(url, seed=seed, check=False)
+        found = sample(url, seed=seed)
     np.testing.assert_array_equal(found.unconstrained, expected.unconstrained)
     assert {each.split()[0] for each in asked} == {"0.parquet", "1.parquet", "2.parquet"}
 
 
 def test_an_ended_run_is_checked_in_place(rows, tmp_path, seed):
     files, run = write(rows, tmp_path / "lake", np.argsort(rows["y"])), tmp_path / "run"
-    sample(files, seed=seed, run_dir=run, check=False)
+    sample(files, seed=seed, run_dir=run)
     assert quorate.check(run).verdict == "good"
     page = tmp_path / "report.html"
     done = CliRunner().invoke(main, ["report", str(run), "-o", str(page)])
@@ -305,7 +308,7 @@ class StopsOnce:
 
 def test_a_worker_that_stops_while_it_reads_is_done_without(rows, tmp_path, seed):
     files = write(rows, tmp_path / "lake", np.arange(N))
-    expected = sample(files, seed=seed, check=False).unconstrained
+    expected = sample(files, seed=seed).unconstrained
     cut = Cut("in-place", columns=["a", "b", "y"], transform=StopsOnce(tmp_path / "mark"))
     options = {"workers": WORKERS, "draws": 400, "seed": seed, "check": False, "progress": False}
     found = quorate.sample(linear(3), files, by=cut, **options)
@@ -315,6 +318,6 @@ def test_a_worker_that_stops_while_it_reads_is_done_without(rows, tmp_path, seed
 
 def test_rows_are_not_added_to_a_run_in_place(rows, tmp_path, seed):
     files, run = write(rows, tmp_path / "lake", np.arange(N)), tmp_path / "run"
-    sample(files, seed=seed, run_dir=run, check=False)
-    with pytest.raises(BadInputError, match="stay in place"):
+    sample(files, seed=seed, run_dir=run)
+    with pytest.raises(BadInputError, match="in place"):
         quorate.update(run, tmp_path / "lake" / "0.parquet", progress=False)

@@ -16,6 +16,7 @@ from quorate.run.history import History
 ROOT = Path(__file__).parents[2]
 PORT = 6379
 _BIN = Path(sys.executable).parent
+_TRIES = 3  # Ray gives up after 30 seconds, which a busy machine may need
 _SMALL = ("--num-cpus=2", "--object-store-memory=100000000")
 
 
@@ -39,6 +40,15 @@ def start_ray(machine: Machine, head: Machine) -> None:
     else:
         where += [f"--address={address_of(head)}:{PORT}"]
     command = machine.command(_BIN / "ray", "start", *where, *_SMALL, "--block")
+    for _ in range(_TRIES):
+        said = _started(machine, command)
+        if not said:
+            return
+    raise AssertionError(said)
+
+
+def _started(machine: Machine, command: list[str]) -> str:
+    """What a node of Ray said that has not started; an empty string if it has."""
     process = subprocess.Popen(
         command, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -48,8 +58,8 @@ def start_ray(machine: Machine, head: Machine) -> None:
     for line in process.stdout:
         said.append(line)
         if "Ray runtime started" in line:
-            return
-    raise AssertionError("".join(said))
+            return ""
+    return "".join(said)
 
 
 def drain(machine: Machine) -> None:

@@ -16,11 +16,13 @@ MEAN, COV = np.array([1.0, -2.0]), np.array([[1.0, 0.5], [0.5, 2.0]])
 class Shards:
     """Shards of N(MEAN, COV), whose means and log densities differ.
 
-    If `is_cut`, shard 1 has no density where the first coordinate is below 0.
+    If `is_cut`, shard 1 has no density where the first coordinate is below 0. With `at_once`,
+    workers say that so many points fill the device on which they compute.
     """
 
     n_shards: int
     is_cut: bool = False
+    at_once: int | None = None
 
     def fit(self, shard):
         """Mode, and Cholesky factor of the covariance."""
@@ -59,4 +61,6 @@ class Shards:
         for shard in task.shards:
             mode, lower = self.fit(shard)
             found |= {f"{shard}/mode": mode, f"{shard}/lower": lower}
+            if self.at_once is not None:
+                found[f"{shard}/at_once"] = np.array(self.at_once)
         return Surveyed(task, found)

@@ -11,7 +11,7 @@ from helpers.shards import Shards
 from quorate.passes.inquiry import Inquiry, OneQuestion
 from quorate.protocol.allocation import cyclic, groups, worker_groups
 from quorate.protocol.coding.code import CODES, make_code
-from quorate.protocol.messages import Stop, Surveyed, Values, WorkerJoined, WorkerLost
+from quorate.protocol.messages import Stop, Survey, Surveyed, Values, WorkerJoined, WorkerLost
 from quorate.protocol.pass_blocks import BLOCK
 from quorate.protocol.passes import PassCoordinator, PassSchedule
 from quorate.protocol.sums import AnyHolder, CodedSums, values_on_grid
@@ -64,6 +64,7 @@ def in_order(schedule, shards):
         assert tasks
         for task in tasks:
             schedule.receive(shards.answer(task))
+        schedule.catch_up()
     return schedule.answered
 
 
@@ -80,14 +81,17 @@ def same_bits(one, other):
 # ---------------------------------------------------------------- any order
 
 
-def in_any_order(schedule, shards, rng):
-    """Workers answer, die, come back, repeat themselves and are late, in any order."""
+def in_any_order(schedule, shards, rng, second=1.0):
+    """Workers answer, die, come back, repeat themselves and are late, in any order.
+
+    `second` is the mean time between two events.
+    """
     n_workers = schedule.allocation.n_workers
     tasks, said = {}, []
     for _ in range(50_000):
         if is_done(schedule):
             return
-        schedule.now += rng.exponential()
+        schedule.now += second * rng.exponential()
         worker, what = int(rng.integers(n_workers)), rng.random()
         if worker not in tasks:
             task = schedule.next_task(worker, None)
@@ -103,6 +107,8 @@ def in_any_order(schedule, shards, rng):
             before = schedule.inquirer.n_complete
             assert schedule.receive(answer) >= before
             said.append(answer)
+        if schedule.has_put_off and rng.random() < 0.5:
+            schedule.catch_up()
         assert not schedule.out_of_reach(DRAWS, range(n_workers))
     raise AssertionError("it did not end")
 
@@ -122,6 +128,46 @@ def test_any_order_gives_the_same_draws(seed, name, order, is_cut):
     assert not schedule.disputes
     assert all(schedule.next_task(worker, None) is None for worker in range(K))
     assert not schedule.out_of_reach(DRAWS, [])
+
+
+@pytest.mark.parametrize("name", ["by shard, cyclic", "reed-solomon, r = 3"])
+@given(order=st.integers(0, 2**32))
+@settings(max_examples=1, phases=NOT_SHRUNK, deadline=None)
+def test_any_order_gives_the_same_draws_of_a_large_ensemble(seed, name, order):
+    """Devices answer within a millisecond, and get several blocks at once."""
+    shards, n_draws = Shards(K, at_once=1500), 8 * 3000
+    schedule = exact(SUMS[name](), seed, n_draws)
+    in_any_order(schedule, shards, np.random.default_rng(order), second=1e-3)
+    reference = exact(AnyHolder.by_shard(groups(K, 1)), seed, n_draws)
+    in_order(reference, shards)
+    same_bits(schedule, reference)
+    assert schedule.inquirer.n_chains == 3000
+
+
+def test_a_quick_worker_gets_several_blocks():
+    shards, schedule = Shards(1, at_once=1500), exact(AnyHolder.by_shard(groups(1, 1)), 0, 24_000)
+    sizes = set()
+    while not is_done(schedule):
+        task = schedule.next_task(0, None)
+        sizes.add(0 if isinstance(task, Survey) else len(task.points))
+        schedule.now += 1e-3
+        schedule.receive(shards.answer(task))
+        schedule.catch_up()
+    assert max(sizes) == 1500
+
+
+def test_a_worker_outruns_others_that_are_slow():
+    """One answers in a millisecond, the other in a second: the first does the rest as well."""
+    shards, schedule = Shards(2), asking(AnyHolder.by_shard(groups(2, 2)), n_points=640)
+    slow = schedule.next_task(1, None)
+    schedule.now += 1.0
+    schedule.receive(shards.answer(slow))
+    assert schedule.next_task(1, None) is not None  # and does not answer
+    while not is_done(schedule):
+        task = schedule.next_task(0, None)
+        schedule.now += 1e-3
+        schedule.receive(shards.answer(task))
+    assert schedule.now < 2.0
 
 
 def test_another_seed_gives_other_draws(seed):

@@ -203,3 +203,16 @@ def test_warm_up_of_further_chains_is_not_for_cmc(tmp_path):
     pace = Pace.of(blocks)
     np.testing.assert_allclose(pace.times, [3.0, 4.0])
     np.testing.assert_array_equal(pace.n_draws, [2, 4])
+
+
+def test_a_worker_that_moved_is_not_gone_and_begins_anew(tmp_path):
+    records = [
+        task(0.5, 0, 0, 40),
+        block(1.0, 0, n=4),
+        happened(2.0, "moved", 0, "its node 10.0.0.2 is being drained"),
+        task(3.0, 0, 4, 36),
+        block(4.0, 0, n=4, first=4, attempt=1),
+    ]
+    history = told(journals.write(tmp_path, records))
+    assert history.gone() == {}
+    np.testing.assert_array_equal(history.blocks().begins, [0.5, 3.0])

@@ -40,9 +40,8 @@ from quorate.protocol.messages import (
 )
 
 _POOLS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
-_ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS} | {
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-}
+_ONE_THREAD = {f"{pool}_NUM_THREADS": "1" for pool in _POOLS}
+_XLA_ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 _STATE, _EXTRAS = "state", "extras"
 _NO_POINTS = np.empty((0, 0))  # they are not sent back
 _NO_NUMBERS = np.empty(0, dtype=np.int64)
@@ -178,7 +177,8 @@ class WarningsHeard:
 
 def environment() -> dict[str, str]:
     """Environment of workers: our own module path, and one thread for each library."""
-    return {**_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)}
+    xla = f"{os.environ.get('XLA_FLAGS', '')} {_XLA_ONE_THREAD}".strip()
+    return {**_ONE_THREAD, "XLA_FLAGS": xla, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 # ---------------------------------------------------------------- where workers live

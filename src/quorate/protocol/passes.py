@@ -31,7 +31,7 @@ from quorate.protocol.scheme import NOBODY
 from quorate.protocol.sums import NO_DENSITY, Sums, gradients_on_grid, values_on_grid
 from quorate.protocol.teams import Teams
 
-_TASK_SECONDS = 0.05  # that a task may take for which a worker gets several blocks
+_TASK_SECONDS = 0.1  # that a task may take for which a worker gets several blocks
 SURVEYS = -1  # in place of a lane
 
 
@@ -122,8 +122,10 @@ class PassSchedule:
     def _end_of_task(self, worker: int, key: Key) -> int:
         """Where the points of a task end: with its block, or later if the worker is quick."""
         lane, question, first, part = key
-        size = block_size(len(self.inquirer.open[lane].points))
-        n_more = 0 if size == BLOCK else self._requests.n_within(worker, _TASK_SECONDS) - 1
+        asked = self.inquirer.open[lane]
+        size = block_size(len(asked.points))
+        is_draw = asked.phase == "draw"  # which has more than one block only if devices are there
+        n_more = self._requests.n_within(worker, _TASK_SECONDS) - 1 if is_draw else 0
         begun, *after = self._blocks[lane][first // size :][: 1 + n_more]
         wanted = takewhile(
             lambda block: (

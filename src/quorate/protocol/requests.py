@@ -10,6 +10,7 @@ from math import inf
 from statistics import median
 
 _LATE = 2.0  # times the usual time after which a part is asked of another worker
+_QUICKER = 10.0  # times, of a worker that does at once what others are at
 _RECENT = 64  # times from which the usual one is known
 # Lane, question, first point and part; for surveys -1, shard, 0, 0
 Key = tuple[int, int, int, int]
@@ -40,13 +41,18 @@ class Requests:
             if not asked:
                 self._ask(worker, key, now)
                 return key
-            if worker not in asked and key in self._late:
+            if worker not in asked and (key in self._late or self._outruns(worker, asked)):
                 late.append((len(asked), max(asked.values()), key))
         if not late:
             return None
         chosen = min(late)[2]
         self._ask(worker, chosen, now)
         return chosen
+
+    def _outruns(self, worker: int, others: Iterable[int]) -> bool:
+        """Whether a worker is so much quicker than others that waiting for them makes no sense."""
+        pace = self._paces.get(worker, inf)
+        return all(self._paces.get(other, 0.0) > _QUICKER * pace for other in others)
 
     def add(self, worker: int, keys: Iterable[Key], now: float) -> int:
         """Ask `worker` for these too, up to one that another works on; returns how many."""
