@@ -10,7 +10,8 @@ import quorate
 from quorate import Grouped, Processes
 from quorate.engines.devices import checked, dealt
 from quorate.errors import BadInputError, DeviceWarning
-from quorate.models import logistic
+from quorate.models import Real, from_functions, logistic
+from quorate.models.protocol import on_device
 
 
 @pytest.fixture
@@ -54,6 +55,12 @@ def test_names_of_devices(devices):
 
 def test_a_list_of_devices():
     assert Processes(devices=["gpu:0", "cpu"]).devices == checked("gpu:0,cpu") == "gpu:0,cpu"
+
+
+def test_a_model_for_numpy_is_evaluated_on_cores_and_this_is_said():
+    model = from_functions(lambda p: 0.0, lambda p, rows: 0.0, {"a": Real()})
+    with pytest.warns(DeviceWarning, match="is evaluated by numpy, on a core"):
+        assert on_device(model) is model
 
 
 # ---------------------------------------------------------------- runs

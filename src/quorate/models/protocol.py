@@ -6,6 +6,8 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from quorate._types import Array
+from quorate._warnings import warn
+from quorate.errors import DeviceWarning
 
 Shard = Mapping[str, NDArray[Any]]  # the rows of one shard: arrays of equal length, rows first
 
@@ -46,8 +48,14 @@ def for_workers(model: Model) -> Model:
 
 
 def on_device(model: Model) -> Model:
-    """The model for a worker that computes on a device of JAX."""
+    """The model for a worker that computes on a device of JAX; with a warning if it cannot."""
     moved: Callable[[], Model] | None = getattr(model, "on_device", None)
+    if moved is None and not compiles(model):
+        warn(
+            f"{type(model).__name__} is evaluated by numpy, on a core: a device is of no use to "
+            "it. Write it for JAX, as with `from_functions(..., backend='jax')`.",
+            DeviceWarning,
+        )
     return model if moved is None else moved()
 
 
