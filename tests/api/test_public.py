@@ -73,6 +73,7 @@ def test_import_is_light():
         errors.NotANumberError.at_point(float("nan"), [0.5] * 9),
         errors.WrongShapeError("log_prior returned an array of shape () for 3 points."),
         errors.MissingExtraError("jax", "jax"),
+        errors.DeviceMemoryError("gpu:0"),
     ],
 )
 def test_errors_survive_pickling(error):
