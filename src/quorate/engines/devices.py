@@ -70,7 +70,9 @@ def use(device: str) -> bool:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     if kind == "jax":
         jax = jax_in_float64()
-        jax.config.update("jax_default_device", jax.devices()[int(number or 0)])
+        found, place = jax.devices(), int(number or 0)
+        require(place < len(found), f"There is no device {device}: JAX has {len(found)} here.")
+        jax.config.update("jax_default_device", found[place])
     return kind == "jax"
 
 

@@ -16,7 +16,7 @@ SIZES = (1, 64, 512, 4096)  # numbers of points that an accelerator is asked for
 _LEAST = 16  # points that a core is asked for; fewer are padded
 ON_A_CORE = 16e6  # bytes of one number for each row and point at a time
 _SHARE = 1 / 16  # of an accelerator's memory, for the same: a model has several such arrays
-_MOST = 1e9
+_MOST = 1e9  # bytes, for the same
 _NO_MEMORY = "RESOURCE_EXHAUSTED"  # in an error of JAX
 
 
