@@ -82,6 +82,12 @@ def test_errors_survive_pickling(error):
     assert str(again) == str(error)
 
 
+def test_a_device_without_memory_does_not_refuse_the_model():
+    """Other workers may have enough, so the run goes on with them."""
+    assert errors.is_refusal("BadInputError")
+    assert not errors.is_refusal("DeviceMemoryError")
+
+
 def test_messages_name_the_way_out():
     error = errors.UndecodableError(received={0, 2}, n_lacking=1, among={4, 5})
     assert str(error) == (
