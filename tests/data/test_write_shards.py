@@ -299,6 +299,17 @@ def test_transform_builds_a_design_matrix_batch_by_batch(rows, tmp_path, monkeyp
 # On disk
 
 
+@pytest.mark.parametrize("wrong", [b"(", b"}", b"{", b"\x00", b"'", b"#"])
+def test_a_damaged_header_of_an_array(rows, tmp_path, wrong):
+    shard = write_shards(rows, 3, tmp_path / "s").shard(1)
+    path = tmp_path / "s/shard-00001/array-001.npy"
+    content = path.read_bytes()
+    at = content.index(b")")
+    path.write_bytes(content[:at] + wrong + content[at + 1 :])
+    with pytest.raises(BadInputError, match=r"Shard 1 .* array 'half' cannot be opened"):
+        shard["half"]
+
+
 def test_arrays_open_when_asked_for_and_cannot_be_written(rows, tmp_path):
     shard = write_shards(rows, 3, tmp_path / "s").shard(1)
     (tmp_path / "s/shard-00001/array-001.npy").unlink()

@@ -56,7 +56,8 @@ def test_log_jacobian_is_that_of_numerical_differentiation(support, rng):
 
 @pytest.mark.parametrize("support", SUPPORTS, ids=str)
 def test_there_and_back_with_leading_axes(support, rng):
-    x = 2 * rng.standard_normal((3, 4, support.dim))
+    # Further out, a correlation or a share has too few digits left to tell where it came from
+    x = np.clip(2 * rng.standard_normal((3, 4, support.dim)), -5, 5)
     value = support.constrain(x)
     assert value.shape == (3, 4, *support.shape)
     assert support.log_jacobian(x).shape == (3, 4)

@@ -144,8 +144,8 @@ def test_every_option_says_what_it_does():
 def test_an_option_has_the_type_of_its_field():
     @click.command()
     @options_of(quorate.Processes)
-    def command(processes, restarts):
+    def command(processes, restarts, devices):
         """Nothing."""
 
     kinds = {option.name: option.type for option in command.params}
-    assert kinds == {"processes": click.INT, "restarts": click.INT}
+    assert kinds == {"processes": click.INT, "restarts": click.INT, "devices": click.STRING}

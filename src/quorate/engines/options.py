@@ -72,16 +72,16 @@ class Processes:
     processes
         Number of processes, by default one for each worker. With fewer, workers share them. With
         more, the others stand by for those that are lost.
+    restarts
+        How often in a row a lost worker is restarted.
     devices
         What they compute on: cpu or gpu for all of them, or one for each, such as gpu:0,cpu,cpu. In
         Python also a list. GPUs need JAX. See docs/how-to/devices.md.
-    restarts
-        How often in a row a lost worker is restarted.
     """
 
     processes: int | None = None
-    devices: str = CPU
     restarts: int = 5
+    devices: str = CPU
 
     name: ClassVar[str] = "process"
 
@@ -120,16 +120,16 @@ class Ray:
     address
         HOST:PORT of a running Ray cluster, or "auto". By default a cluster is started on this
         machine.
+    restarts
+        How often in a row a lost worker is restarted.
     gpus_per_worker
         GPUs that a worker owns, as far as nodes have any left; the others compute on cores. With
         0.25, four workers share a GPU.
-    restarts
-        How often in a row a lost worker is restarted.
     """
 
     address: str | None = None
-    gpus_per_worker: float = 0.0
     restarts: int = 5
+    gpus_per_worker: float = 0.0
 
     name: ClassVar[str] = "ray"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({"ray": "ray"})  # modules, and extras

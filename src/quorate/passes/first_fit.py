@@ -1,10 +1,10 @@
-"""Where the passes of a run begin: the product of Gaussian fits.
+"""What surveys say of how the passes of a run begin: the product of Gaussian fits, and how large.
 
 A new run multiplies the fits that surveys of its shards found. A run with rows added to an earlier
 one multiplies the fit of the earlier posterior with those of the new shards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from quorate.samplers.base import Base
 from quorate.samplers.laplace import LaplaceFit
 
 Surveys = Mapping[int, Mapping[str, Array]]
+ON_A_CORE = 64  # points that fill a core: the chains of an ensemble, at most
+_BESIDE_CORES = 512  # points for a device, if cores answer for some of the shards
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,3 +53,14 @@ def product_of(fits: Sequence[tuple[Array, Array]], n_shards: int) -> Base:
     mean = np.asarray(np.linalg.solve(total, pulls))
     cov = np.linalg.inv(total) * (len(fits) / n_shards)
     return Base.around(LaplaceFit(mean, np.linalg.cholesky(cov)))
+
+
+def points_at_once(found: Collection[Mapping[str, Array]]) -> int:
+    """How many points fill what surveyed the shards: devices say so, cores do not.
+
+    The least of devices counts. Beside cores, a device gets no more than these can do in a while.
+    """
+    measured = [int(of["at_once"]) for of in found if "at_once" in of]
+    if not measured:
+        return ON_A_CORE
+    return min(measured) if len(measured) == len(found) else min(*measured, _BESIDE_CORES)

@@ -20,7 +20,7 @@ from quorate.numerics.importance import Weighted, student_points
 from quorate.numerics.streams import Purpose, Streams
 from quorate.passes.centring import Centring, n_points, recentred, spread
 from quorate.passes.ensemble import Ensemble, log_base
-from quorate.passes.first_fit import Before, fits_of, product_of
+from quorate.passes.first_fit import ON_A_CORE, Before, fits_of, points_at_once, product_of
 from quorate.passes.hmc import HmcEnsemble
 from quorate.passes.numbers import DEGREES
 from quorate.samplers.base import Base
@@ -28,7 +28,6 @@ from quorate.samplers.base import Base
 Phase = Literal["fit", "weigh", "draw", "check"]
 CHECK = -1  # number of the question of a check
 _LANES = 2  # ensembles
-_AT_ONCE = 64  # points that fill a core: the chains of an ensemble, at most
 _SHORTEST = 8  # draws of a chain, if there are enough for that
 _CLEARLY = 20.0  # log units by which the start of a model must be better than fits of shards
 _WEIGHED = 512  # points, at least, whose weights start the chains and give the evidence
@@ -106,7 +105,7 @@ class Inquiry:
         self._has_gradient = has_gradient
         self._z = np.empty((0, dim))  # of the points of the open question, in units of the fit
         self._n_asked = [0] * _LANES
-        self._at_once = _AT_ONCE
+        self._at_once = ON_A_CORE
         self._is_doubtful = False
 
     # ------------------------------------------------------------ questions and answers
@@ -116,8 +115,7 @@ class Inquiry:
 
         Where no shard has a fit of its own, the first points lie around the start of the model.
         """
-        found = surveys.values()
-        self._at_once = min((points_at_once(of) for of in found), default=self._at_once)
+        self._at_once = points_at_once(surveys.values()) if surveys else self._at_once
         fits, n_shards = fits_of(surveys), len(surveys)
         if self._before is not None:
             fits = self._before.fits(surveys)
@@ -290,11 +288,6 @@ class Inquiry:
             return np.empty((0, self.dim))
         steps = [np.swapaxes(ensemble.draws, 0, 1)[: self.n_steps] for ensemble in self.ensembles]
         return np.concatenate(steps, axis=1).reshape(-1, self.dim)[: self.n_complete]
-
-
-def points_at_once(found: Mapping[str, Array]) -> int:
-    """How many points fill the device that surveyed a shard; it says so if it is no core."""
-    return int(found.get("at_once", _AT_ONCE))
 
 
 def _shown(point: Array) -> str:
