@@ -74,7 +74,8 @@ def slurm_command(
 def kube_command(command: tuple[str, ...], image: str, output: Path | None, **options: Any) -> None:
     """Write a manifest for KubeRay that runs a command of quorate on several pods.
 
-    Apply it with `kubectl`. Rows, model and run are on a volume that pods see as /runs.
+    Apply it with `kubectl`. Rows, model and run are on a volume that the pod of the head sees as
+    /runs.
     """
     job = Kube(image, **taken(options, [field.name for field in fields(Kube)]))
     _write(kube_manifest(job, _submitted(command)), output)

@@ -26,7 +26,7 @@ class Kube:
     memory
         Memory of each pod, as Kubernetes writes it.
     claim
-        Name of the volume claim for rows and runs; pods see it as /runs.
+        Name of the volume claim for model, rows and runs; the pod of the head sees it as /runs.
     name
         Name of the job.
     ray

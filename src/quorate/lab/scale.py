@@ -74,6 +74,10 @@ class ScaleExperiment:
         Bytes of the coordinator's machine.
     evaluations
         That a draw of a shard takes in a merge.
+    redundancy, seed
+        Of the runs in virtual time.
+    constants
+        What the model is made of.
     """
 
     rows: float = 1e9
