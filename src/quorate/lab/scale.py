@@ -258,7 +258,7 @@ def scaled(
     asked, found = Questions(0, 0), []
     for i, (times, processes, per_process) in enumerate(runs):
         run, questions = simulated(experiment, processes, per_process, times)
-        asked = questions if processes == 1 else asked
+        asked = asked if i else questions
         found.append(run)
         progress(i + 1, len(runs))
     return asked, found
