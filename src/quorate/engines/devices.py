@@ -108,6 +108,7 @@ def _takes_gpu(number: str) -> bool:
     if number:
         os.environ["CUDA_VISIBLE_DEVICES"] = _gpus()[int(number) % len(_gpus())]
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others may share it
+    os.environ.pop("JAX_PLATFORMS", None)  # the coordinator may have left the GPU to us by it
     why = "JAX is not installed"
     if is_installed("jax"):
         jax = jax_in_float64()
