@@ -223,9 +223,10 @@ def test_sites_of_the_command_line_are_told(rows, tmp_path, seed):
 def test_files_at_a_url(rows, tmp_path, seed):
     write(rows, tmp_path / "a lake", np.arange(N))
     url = (tmp_path / "a lake").as_uri()
-    first = sample(f"{url}/*.parquet", seed=seed).unconstrained
-    for data in (url, [f"{url}/{i}.parquet" for i in range(3)], str(tmp_path / "a lake")):
-        np.testing.assert_array_equal(sample(data, seed=seed).unconstrained, first)
+    listed = [f"{url}/{i}.parquet" for i in range(3)]
+    assert addresses_of(url) == addresses_of(f"{url}/*.parquet") == addresses_of(listed)
+    at_url, at_path = (sample(data, seed=seed) for data in (url, str(tmp_path / "a lake")))
+    np.testing.assert_array_equal(at_url.unconstrained, at_path.unconstrained)
 
 
 def test_files_of_a_store_with_a_host_keep_it(tmp_path, monkeypatch):
