@@ -14,6 +14,7 @@ QuorateError
 ├── ImproperError            a subposterior without a mode, or flat along some direction
 ├── JournalError             a journal that cannot be read, written or resumed
 ├── SaveError                a file of a run that cannot be written
+├── DeviceMemoryError        rows that do not fit the memory of a device
 └── MissingExtraError        an optional library that is not installed
 
 QuorateWarning
@@ -22,6 +23,7 @@ QuorateWarning
 ├── NotANumberWarning           proposals refused where a log density was NaN or +inf
 ├── ExcludedShardsWarning       draws without the rows of some shards
 ├── ChangedModelWarning         a run resumed with a model whose code has changed
+├── DeviceWarning               a worker on another device than it was to use
 ├── JournalWarning              damaged rows of a journal that were left out
 ├── DivergenceWarning           Hamiltonian trajectories that diverged
 ├── FewGroupsWarning            a merge of a hierarchical model with few groups a shard
@@ -209,6 +211,24 @@ class SaveError(QuorateError):
 RESUMABLE = (LostShardError, JournalError, SaveError)  # end a run that can be resumed
 
 
+class DeviceMemoryError(QuorateError, MemoryError):
+    """Rows, and what is computed from them, do not fit the memory of a device.
+
+    A point at which this happens may well have a density, so it is no `BadInputError`.
+    """
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.device = device
+
+    def __str__(self) -> str:
+        return (
+            f"The rows of a shard, and what is computed from them, do not fit the memory of "
+            f"{self.device}, however few at a time. Cut the rows into more shards on more devices, "
+            "let fewer workers share this one, or use cores."
+        )
+
+
 class MissingExtraError(QuorateError, ImportError):
     """Optional libraries are needed and not installed: `modules`, of `extras`."""
 
@@ -257,7 +277,7 @@ class ChangedModelWarning(QuorateWarning):
 
 
 class DeviceWarning(QuorateWarning):
-    """A worker computes on another device than it was to."""
+    """A worker computes on another device than it was to use."""
 
 
 class DivergenceWarning(QuorateWarning):
@@ -289,11 +309,15 @@ def named_shards(shards: Collection[int]) -> str:
 
 
 def is_refusal(kind: str) -> bool:
-    """Whether an error of this name is one by which quorate refuses a model or its data."""
+    """Whether an error of this name is one by which quorate refuses a model or its data.
+
+    A device with too little memory is no reason to refuse them: other workers may have more.
+    """
     found = globals().get(kind)
     if not isinstance(found, type):
         return False
-    return issubclass(found, QuorateError) and not issubclass(found, UserCodeError)
+    others = (UserCodeError, DeviceMemoryError)
+    return issubclass(found, QuorateError) and not issubclass(found, others)
 
 
 def require(holds: bool, message: str) -> None:

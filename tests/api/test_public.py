@@ -73,12 +73,19 @@ def test_import_is_light():
         errors.NotANumberError.at_point(float("nan"), [0.5] * 9),
         errors.WrongShapeError("log_prior returned an array of shape () for 3 points."),
         errors.MissingExtraError("jax", "jax"),
+        errors.DeviceMemoryError("gpu:0"),
     ],
 )
 def test_errors_survive_pickling(error):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert str(again) == str(error)
+
+
+def test_a_device_without_memory_does_not_refuse_the_model():
+    """Other workers may have enough, so the run goes on with them."""
+    assert errors.is_refusal("BadInputError")
+    assert not errors.is_refusal("DeviceMemoryError")
 
 
 def test_messages_name_the_way_out():

@@ -8,10 +8,14 @@ import pytest
 
 import quorate
 from quorate import Grouped, Processes
+from quorate.engines import devices
 from quorate.engines.devices import checked, dealt
 from quorate.errors import BadInputError, DeviceWarning
+from quorate.journal import JournalReader, PassRecord
 from quorate.models import Real, from_functions, logistic
 from quorate.models.protocol import on_device
+from quorate.models.subposterior import Target
+from quorate.protocol.passes import SURVEYS
 
 
 @pytest.fixture
@@ -47,6 +51,16 @@ def test_a_device_for_each_process():
         dealt("cpu,cpu", 3)
 
 
+def test_a_gpu_that_is_not_there(two_gpus):
+    with pytest.raises(BadInputError, match="no device gpu:2: this machine has 2 GPUs"):
+        dealt("gpu:1,gpu:2", 2)
+
+
+@pytest.mark.parametrize(("devices", "compiles"), [("cpu,cpu", False), ("cpu,gpu", True)])
+def test_only_devices_other_than_cores_compile(devices, compiles):
+    assert Processes(devices=devices).compiles == compiles
+
+
 @pytest.mark.parametrize("devices", ["tpu", "gpu:x", "cpu:1", "", "gpu,,cpu"])
 def test_names_of_devices(devices):
     with pytest.raises(BadInputError, match="is no device"):
@@ -63,9 +77,28 @@ def test_a_model_for_numpy_is_evaluated_on_cores_and_this_is_said():
         assert on_device(model) is model
 
 
+SLOW = 1.0  # seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ({64: 1e-4, 512: 1e-4, 4096: 1e-4}, 4096),
+        ({64: 1e-4, 512: 1e-3, 4096: 2e-2}, 512),
+        ({64: 1e-2, 512: 8e-2, 4096: SLOW}, 64),
+        ({64: SLOW}, 64),
+    ],
+    ids=["an empty device", "one that 512 fill", "one that 64 fill", "a slow one"],
+)
+def test_how_many_points_fill_a_device(monkeypatch, seconds, expected):
+    """The fewest that have most of the best rate; more than slow ones are not tried."""
+    monkeypatch.setattr(devices, "_seconds", lambda target, points: seconds[len(points)])
+    assert devices.points_that_fill(Target(logistic(2), {}, 1), None) == expected
+
+
 # ---------------------------------------------------------------- runs
 
-WORKERS, DRAWS = 3, 400  # so few draws that ensembles are as large as those of cores
+WORKERS, DRAWS = 3, 400  # so few draws that ensembles are as large as those of cores, always
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +119,8 @@ def test_a_device_gives_the_draws_of_cores(rows, seed, monkeypatch):
     flags = "--xla_force_host_platform_device_count=2"
     monkeypatch.setenv("XLA_FLAGS", flags)
     cores = drawn(rows, seed, Processes())
-    for devices in ("jax", "jax:0,jax:1,cpu"):
-        found = drawn(rows, seed, Processes(devices=devices))
+    for names in ("jax", "jax:0,jax:1,cpu"):
+        found = drawn(rows, seed, Processes(devices=names))
         np.testing.assert_array_equal(found.unconstrained, cores.unconstrained)
 
 
@@ -107,12 +140,23 @@ def test_a_device_that_dies_hands_its_shards_to_cores(rows, seed):
     np.testing.assert_array_equal(found.unconstrained, undisturbed.unconstrained)
 
 
+N_CHAINS = {64: 128, 512: 1000, 4096: 2000}  # by points that fill a device, for 16,000 draws
+
+
+def points_that_filled(run):
+    """What the survey of the only shard has measured."""
+    with JournalReader(run) as reader:
+        passes = [record for record in reader.records() if isinstance(record, PassRecord)]
+    (survey,) = (each for each in passes if each.lane == SURVEYS)
+    return int(survey.arrays["at_once"])
+
+
 def test_an_ensemble_that_fills_a_device(rows, seed, tmp_path):
     """The journal keeps how large the ensembles are: a run that is resumed goes on with them."""
     few = {name: array[:64] for name, array in rows.items()}
     engine = Processes(devices="jax")
     first = drawn(few, seed, engine, workers=1, draws=16_000, run_dir=tmp_path / "run")
-    assert first.n_chains > 2 * 64
+    assert first.n_chains == N_CHAINS[points_that_filled(tmp_path / "run")]
     more = quorate.resume(
         tmp_path / "run", draws=24_000, engine=Processes(), check=False, progress=False
     )

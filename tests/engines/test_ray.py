@@ -26,7 +26,12 @@ from quorate.engines.ray_host import Host
 from quorate.engines.ray_own import OwnCluster
 from quorate.engines.service import environment, setup_frame, task_frame
 from quorate.engines.worker import Job
-from quorate.errors import BadInputError, MissingExtraError, WorkerFailedError
+from quorate.errors import (
+    BadInputError,
+    DeviceWarning,
+    MissingExtraError,
+    WorkerFailedError,
+)
 from quorate.protocol.allocation import groups
 from quorate.protocol.messages import Block, Task
 from quorate.protocol.schemes.cmc import SendDraws
@@ -61,11 +66,12 @@ def cluster():
         options = {
             "include_dashboard": False,
             "node_ip_address": "127.0.0.1",
+            "num_gpus": 0,
             "_system_config": soon,
             "resources": {"A": 1},
         }
         cluster = Cluster(initialize_head=True, head_node_args=options)
-        cluster.add_node(node_ip_address="127.0.0.1", resources={"B": 1})
+        cluster.add_node(node_ip_address="127.0.0.1", num_gpus=0, resources={"B": 1})
         wait_until_known(cluster)
         yield cluster
         cluster.shutdown()
@@ -168,6 +174,13 @@ def test_exact_draws_are_those_of_processes(cluster, rows, tmp_path, seed):
     expected = sample(rows, tmp_path / "process", **options).unconstrained
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address), **options)
     np.testing.assert_array_equal(result.unconstrained, expected)
+
+
+def test_without_gpus_cores_compute_and_this_is_said(cluster, rows, tmp_path, of_processes):
+    engine = quorate.Ray(cluster.address, gpus_per_worker=1)
+    with pytest.warns(DeviceWarning, match="has too few GPUs for its workers"):
+        result = sample(rows, tmp_path / "ray", engine=engine)
+    np.testing.assert_array_equal(result.unconstrained, of_processes)
 
 
 def test_local_parameters_are_those_of_processes(cluster, tmp_path, seed):
@@ -530,6 +543,12 @@ def test_what_to_install(rows, tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError, match=r"pip install 'quorate\[ray\]"):
         sample(rows, tmp_path / "run", engine="ray")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("share", [-1.0, 1.5, np.inf, np.nan])
+def test_a_worker_has_a_share_of_a_gpu_or_whole_ones(share):
+    with pytest.raises(BadInputError, match="gpus_per_worker must be a share up to 1, or a whole"):
+        quorate.Ray(gpus_per_worker=share)
 
 
 def test_options_of_other_engines_are_refused():

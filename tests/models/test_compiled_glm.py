@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import BadInputError
+from quorate.errors import DeviceMemoryError
 from quorate.models import device, linear, logistic, negative_binomial, poisson, student
 from quorate.models.compiled_glm import CompiledRegression
+from quorate.models.subposterior import Target, log_densities, log_densities_and_gradients
 
 FAMILIES = {
     "logistic": logistic,
@@ -107,8 +108,18 @@ def test_out_of_memory_becomes_smaller_chunks(monkeypatch):
 
 def test_out_of_memory_in_words(monkeypatch):
     monkeypatch.setattr(device, "is_accelerator", lambda: True)
-    with pytest.raises(BadInputError, match="do not fit the memory of cpu:0"):
+    with pytest.raises(DeviceMemoryError, match="do not fit the memory of cpu:0"):
         device.Memory().fit(lambda limit: out_of_memory(limit, 0))
+
+
+def test_a_point_does_not_count_as_impossible_where_memory_lacks(rng, monkeypatch):
+    """An error that says so ends the evaluation: -inf would make the draws wrong."""
+    rows = rows_of("logistic", rng, 50, 2)
+    target = Target(logistic(2).on_device(), rows, 1)
+    monkeypatch.setattr(CompiledRegression, "_compiled", lambda *_: out_of_memory(1, 0))
+    for evaluate in (log_densities, log_densities_and_gradients):
+        with pytest.raises(DeviceMemoryError):
+            evaluate(target, rng.standard_normal((3, 2)))
 
 
 def test_other_errors_of_the_device_are_not_hidden():

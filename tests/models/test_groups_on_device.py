@@ -7,8 +7,8 @@ import pytest
 from scipy.special import expit
 from tests.helpers.grouped_rows import FAMILIES, NAMES, case
 
-from quorate.errors import BadInputError
-from quorate.models import logistic
+from quorate.errors import DeviceMemoryError
+from quorate.models import device, logistic
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.levels import Level
 from quorate.models.groups.regressions.by_nodes import ByNodes
@@ -164,18 +164,37 @@ def no_memory(*_):
     raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
 
-def test_tiles_shrink_until_they_fit():
+BYTES = 5e8  # of a point: an accelerator that says nothing of its memory gets 8 at a time
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    monkeypatch.setattr(device, "is_accelerator", lambda: True)
+    monkeypatch.setattr(device, "MEMORY", device.Memory())
+
+
+def test_tiles_shrink_until_they_fit(accelerator):
     tried = []
 
     def evaluate(places):
         tried.append(len(places))
         return places if len(places) <= 2 else no_memory()
 
-    found = in_tiles(5, 8, evaluate)
+    found = in_tiles(5, BYTES, evaluate)
     assert tried == [8, 4, 2, 2, 2]
     assert [(at.start, at.stop) for at, _ in found] == [(0, 2), (2, 4), (4, 5)]
-    with pytest.raises(BadInputError, match="too little memory"):
-        in_tiles(5, 8, no_memory)
+    in_tiles(2, BYTES, evaluate)
+    assert tried[5:] == [2]  # what was too much is not tried again
+    with pytest.raises(DeviceMemoryError, match="do not fit the memory"):
+        in_tiles(5, BYTES, no_memory)
+
+
+def test_rows_that_do_not_fit_a_device_are_an_error_in_words(monkeypatch, seed):
+    model = logistic(NAMES, groups="g")
+    shard = rows("logistic", 1, (), np.random.default_rng(seed))
+    monkeypatch.setattr(jax, "device_put", no_memory)
+    with pytest.raises(DeviceMemoryError, match="do not fit the memory"):
+        both(model, shard, Effort(3, 1))
 
 
 def test_other_errors_of_a_device_are_raised():
@@ -183,7 +202,7 @@ def test_other_errors_of_a_device_are_raised():
         raise jax.errors.JaxRuntimeError("INTERNAL: a bug")
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="a bug"):
-        in_tiles(5, 8, broken)
+        in_tiles(5, BYTES, broken)
 
 
 @pytest.mark.parametrize("mean", [1, 5, 40])

@@ -174,6 +174,17 @@ def test_extending_gives_the_same_draws_as_asking_for_all(cloud, seed, n_first, 
     assert whole.n_evaluations == part.n_evaluations
 
 
+def test_draws_that_are_never_made_need_no_memory(cloud, seed):
+    """A run until an ESS or a time is reached may be asked for any number of draws."""
+    base, z = cloud
+    few = started(skewed(), base, z, seed, n_draws=3)
+    expected = drawn(few, skewed())
+    many = started(skewed(), base, z, seed, n_draws=10**13)
+    while many.n_complete < 3:
+        many.take(skewed().values(many.points()), None)
+    np.testing.assert_array_equal(many.draws[:, :3], expected)
+
+
 def test_draws_have_their_log_densities(cloud, seed):
     base, z = cloud
     ensemble = started(skewed(), base, z, seed, n_draws=20)

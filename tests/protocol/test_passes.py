@@ -144,6 +144,14 @@ def test_any_order_gives_the_same_draws_of_a_large_ensemble(seed, name, order):
     assert schedule.inquirer.n_chains == 3000
 
 
+def test_few_draws_do_not_depend_on_what_fills_a_device(seed):
+    """So few that there are as many chains as on cores."""
+    on_device, on_core = (exact(AnyHolder.by_shard(groups(K, 1)), seed, 400) for _ in range(2))
+    in_order(on_device, Shards(K, at_once=4096))
+    in_order(on_core, Shards(K))
+    same_bits(on_device, on_core)
+
+
 def test_a_quick_worker_gets_several_blocks():
     shards, schedule = Shards(1, at_once=1500), exact(AnyHolder.by_shard(groups(1, 1)), 0, 24_000)
     sizes = set()

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class StoredShard(Mapping[str, NDArray[Any]]):
         try:
             path = array_path(self.folder, self.number, position)
             array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SyntaxError, TokenError) as error:  # numpy parses a header
             raise self._damaged(f"array {spec.name!r} cannot be opened ({error})") from error
         if (array.dtype.str, array.shape) != (spec.dtype, (self.n_rows, *spec.row_shape)):
             raise self._damaged(f"array {spec.name!r} is {array.dtype.str} of {array.shape}")

@@ -50,6 +50,12 @@ def dealt(devices: str, n_processes: int) -> list[str]:
     if n_gpus == 0 and any(name.startswith("gpu") for name in names):
         warn("This machine has no NVIDIA GPU. Its cores compute instead.", DeviceWarning)
         return [CPU if name.startswith("gpu") else name for name in names]
+    for name in names:
+        number = name.partition(":")[2]
+        require(
+            not name.startswith("gpu") or int(number or 0) < n_gpus,
+            f"There is no device {name}: this machine has {n_gpus} GPUs, the first of them gpu:0.",
+        )
     unnumbered = [i for i, name in enumerate(names) if name == "gpu"]
     for turn, i in enumerate(unnumbered):
         names[i] = f"gpu:{turn % n_gpus}"
@@ -64,7 +70,9 @@ def use(device: str) -> bool:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     if kind == "jax":
         jax = jax_in_float64()
-        jax.config.update("jax_default_device", jax.devices()[int(number or 0)])
+        found, place = jax.devices(), int(number or 0)
+        require(place < len(found), f"There is no device {device}: JAX has {len(found)} here.")
+        jax.config.update("jax_default_device", found[place])
     return kind == "jax"
 
 
@@ -106,7 +114,7 @@ def _gpus() -> list[str]:
 def _takes_gpu(number: str) -> bool:
     """Take a GPU for this process alone, and see whether JAX can use it."""
     if number:
-        os.environ["CUDA_VISIBLE_DEVICES"] = _gpus()[int(number) % len(_gpus())]
+        os.environ["CUDA_VISIBLE_DEVICES"] = _gpus()[int(number)]
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others may share it
     os.environ.pop("JAX_PLATFORMS", None)  # the coordinator may have left the GPU to us by it
     why = "JAX is not installed"

@@ -93,7 +93,7 @@ class Processes:
 
     @property
     def compiles(self) -> bool:
-        return self.devices != CPU
+        return any(name != CPU for name in self.devices.split(","))
 
     def check(self) -> None:
         pass
@@ -137,7 +137,10 @@ class Ray:
     def __post_init__(self) -> None:
         require(self.restarts >= 0, f"restarts must be 0 or more, not {self.restarts}.")
         share = self.gpus_per_worker
-        require(0 <= share < inf, f"gpus_per_worker must be 0 or more, not {share}.")
+        require(
+            0 <= share <= 1 or (1 < share < inf and share == int(share)),
+            f"gpus_per_worker must be a share up to 1, or a whole number, not {share}.",
+        )
 
     @property
     def compiles(self) -> bool:

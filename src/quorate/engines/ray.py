@@ -221,7 +221,11 @@ class RayEngine:
         left = self._cluster.gpus().get(node, 0.0) - sum(given)
         if left >= self._share:
             return self._share
-        warn("A node of the Ray cluster has no GPU left. Workers there use cores.", DeviceWarning)
+        warn(
+            f"Node {self._homes.host(node)} of the Ray cluster has too few GPUs for its workers. "
+            "Those that get none compute on cores.",
+            DeviceWarning,
+        )
         return 0.0
 
     def _new_host(self, node: str, n_gpus: float) -> Any:

@@ -64,7 +64,7 @@ def setup_frame(job: Job, handicaps: Mapping[int, Handicap]) -> Frame:
 
 
 def device_frame(device: str) -> Frame:
-    """What a process is to compute on; it comes before the first frame."""
+    """What a process is to compute on; it comes before the setup."""
     return Frame("device", {"device": device})
 
 

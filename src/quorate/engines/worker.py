@@ -23,6 +23,7 @@ from quorate.engines.in_place import RowsInPlace
 from quorate.engines.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.checks import at
+from quorate.models.memo import PerShard
 from quorate.models.protocol import Model, Shard
 from quorate.models.subposterior import Target, densities, densities_and_gradients
 from quorate.models.undefined import UndefinedPoints
@@ -181,6 +182,7 @@ class Chains:
             rows = self._shards.shard(shard)
             job = self._job
             self._targets[shard] = WatchedTarget(job.model, rows, job.n_shards, self._pulse)
+            PerShard.make_room(len(self._targets))
         return self._targets[shard]
 
 

@@ -143,7 +143,8 @@ class _Place:
         n_chunks = 1 << max(min(_MOST_CHUNKS, len(lean) // _LEAST_ROWS).bit_length() - 1, 0)
         arrays = device.on_device({k: _padded(a, n_chunks * _TERMS) for k, a in given.items()})
         is_once = bool((rows.counts == 1).all())
-        few = Rows(rows.columns[:0], rows.counts, rows.response[:0], above=rows.above)
+        none = np.empty((0, len(self.prepare.columns)))  # no view, which would keep all rows
+        few = Rows(none, rows.counts, none[:, 0], above=rows.above)
         return OnDevice(arrays, n_chunks, is_once, lean @ rows.columns, constant, few)
 
 

@@ -1,13 +1,14 @@
 """The JAX device of this process: how much it is given at a time, and how it is padded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
 from quorate._extras import jax_in_float64
 from quorate._types import Array
-from quorate.errors import BadInputError
+from quorate.errors import DeviceMemoryError
 
 T = TypeVar("T")
 
@@ -15,7 +16,8 @@ SIZES = (1, 64, 512, 4096)  # numbers of points that an accelerator is asked for
 _LEAST = 16  # points that a core is asked for; fewer are padded
 ON_A_CORE = 16e6  # bytes of one number for each row and point at a time
 _SHARE = 1 / 16  # of an accelerator's memory, for the same: a model has several such arrays
-_MOST = 1e9
+_MOST = 1e9  # bytes, for the same
+_NO_MEMORY = "RESOURCE_EXHAUSTED"  # in an error of JAX
 
 
 def is_accelerator() -> bool:
@@ -58,41 +60,47 @@ class Memory:
         """What `evaluate(limit)` returns, with a smaller limit if memory does not suffice."""
         while True:
             try:
-                return evaluate(self.limit)
-            except jax_in_float64().errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error):
+                with lack_of_memory_in_words():
+                    return evaluate(self.limit)
+            except DeviceMemoryError:
+                if self.limit / 2 < ON_A_CORE:
                     raise
-                self._halve(error)
-
-    def _halve(self, error: Exception) -> None:
-        self._limit = self.limit / 2
-        if self._limit < ON_A_CORE:
-            raise BadInputError(
-                f"The rows and what is computed of them do not fit the memory of {device_name()}, "
-                "not even a few points at a time. Cut the rows into more shards on more devices, "
-                "or let fewer workers share this one."
-            ) from error
+                self._limit = self.limit / 2
 
 
 MEMORY = Memory()
 
 
-def on_device(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Arrays, copied to the device."""
-    jax = jax_in_float64()
-    return MEMORY.fit(lambda _: {name: jax.device_put(a) for name, a in arrays.items()})
+@contextmanager
+def lack_of_memory_in_words() -> Iterator[None]:
+    """Raise `DeviceMemoryError` if JAX finds too little memory on the device."""
+    try:
+        yield
+    except jax_in_float64().errors.JaxRuntimeError as error:
+        if _NO_MEMORY not in str(error):
+            raise
+        raise DeviceMemoryError(device_name()) from error
+
+
+def on_device(arrays: T) -> T:
+    """A tree of arrays, copied to the device."""
+    with lack_of_memory_in_words():
+        copied: T = jax_in_float64().device_put(arrays)
+        return copied
 
 
 def device_name() -> str:
     """The device that JAX uses by default in this process."""
-    jax = jax_in_float64()
-    device = jax.config.jax_default_device or jax.devices()[0]
+    device = _device()
     return f"{device.platform}:{device.id} ({device.device_kind})"
 
 
-def _free() -> float:
+def _device() -> Any:
     jax = jax_in_float64()
-    device = jax.config.jax_default_device or jax.devices()[0]
-    known = device.memory_stats() or {}
+    return jax.config.jax_default_device or jax.devices()[0]
+
+
+def _free() -> float:
+    known = _device().memory_stats() or {}
     free = known.get("bytes_limit", 16 * _MOST) - known.get("bytes_in_use", 0)
     return max(min(float(free) * _SHARE, _MOST), ON_A_CORE)

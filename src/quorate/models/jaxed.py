@@ -8,6 +8,7 @@ import numpy as np
 
 from quorate._extras import jax_in_float64
 from quorate._types import Array
+from quorate.models import device
 from quorate.models.checks import settled, settled_gradient
 from quorate.models.jaxed_many import ManyPoints, rows_in
 from quorate.models.memo import PerShard
@@ -137,5 +138,6 @@ class CompiledDensities:
 
 
 def _to_device(shard: Shard) -> dict[str, Any]:
-    jax = jax_in_float64()
-    return {name: jax.numpy.asarray(array) for name, array in shard.items()}
+    xp = jax_in_float64().numpy
+    with device.lack_of_memory_in_words():
+        return {name: xp.asarray(array) for name, array in shard.items()}

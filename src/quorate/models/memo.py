@@ -2,22 +2,29 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from quorate.models.protocol import Shard
 
 T = TypeVar("T")
-_KEPT = 16  # shards; a worker holds few, and an answer is no larger than the rows of its shard
 
 
 class PerShard(Generic[T]):
     """A function of a shard that remembers its last answers.
 
     It remembers only shards whose arrays are read-only, as those on disk are, and knows them by the
-    identity of the arrays, not by their content. Answers are not pickled.
+    identity of the arrays, not by their content. Answers are not pickled. An answer is no larger
+    than the rows of its shard.
     """
+
+    n_kept: ClassVar[int] = 16  # shards; `make_room` is for processes that hold more
+
+    @classmethod
+    def make_room(cls, n_shards: int) -> None:
+        """Let all functions in this process remember at least so many shards."""
+        PerShard.n_kept = max(PerShard.n_kept, n_shards)
 
     def __init__(self, compute: Callable[[Shard], T]) -> None:
         self._compute = compute
@@ -31,7 +38,7 @@ class PerShard(Generic[T]):
         if key not in self._answers:
             # The arrays are stored too: while they live, no other array can have their identity.
             self._answers[key] = (list(shard.values()), self._compute(shard))
-            if len(self._answers) > _KEPT:
+            if len(self._answers) > self.n_kept:
                 self._answers.popitem(last=False)
         return self._answers[key][1]
 

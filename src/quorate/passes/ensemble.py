@@ -22,7 +22,8 @@ from quorate.samplers.base import Base, snapped
 
 _NARROW = 1e-12  # width of a bracket that holds only the current point
 _AHEAD = 5  # draws that a chain may be ahead of the slowest
-_MANY, _FAR_AHEAD = 64, 64  # of more chains than these, so that a device has enough points
+_MANY = 64  # chains; more of them are there to fill a device
+_FAR_AHEAD = 64  # draws that one of many chains may be ahead, so that passes stay full
 
 
 def log_base(z: Array) -> Array:

@@ -31,7 +31,7 @@ _LANES = 2  # ensembles
 _AT_ONCE = 64  # points that fill a core: the chains of an ensemble, at most
 _SHORTEST = 8  # draws of a chain, if there are enough for that
 _CLEARLY = 20.0  # log units by which the start of a model must be better than fits of shards
-_WEIGHED = 512  # points whose weights start the chains and give the evidence
+_WEIGHED = 512  # points, at least, whose weights start the chains and give the evidence
 # Slices, by the effective number of points relative to that of a Gaussian posterior: least share,
 # steps to drop, steps for each draw
 _SLICES = ((0.85, 2, 1), (0.5, 8, 2), (0.2, 16, 4), (0.0, 32, 4))
@@ -187,7 +187,7 @@ class Inquiry:
             return
         if self.fit.is_improper:
             raise ImproperError("the log posterior hardly falls", self._along(self.fit.flat), None)
-        n = max(_WEIGHED, self._at_once)
+        n = max(_WEIGHED, *self._ensemble_sizes())
         uniforms = self._streams.uniforms(Purpose.WEIGHED, [(0, 0)], 0, n, self.dim + 1)[0]
         self._z = student_points(uniforms[:, :-1], uniforms[:, -1], DEGREES)
         self._ask(0, "weigh", self.fit.base.points(self._z))

@@ -7,17 +7,21 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.samplers.base import Base
 
+_ROOM = 2**26  # numbers, at first
+
 
 class Kept:
     """Draws of chains and the log posterior there, by place and chain.
 
-    Memory is taken as chains move on: room that is never used costs nothing.
+    The system gives memory as chains move on: room that is never used costs nothing. It refuses
+    very much room at once, so there is room for some draws at first, and for more when needed.
     """
 
     def __init__(self, base: Base, n_chains: int, n_draws: int) -> None:
         self._base = base
-        self._z = np.empty((n_draws, n_chains, base.dim))
-        self._values = np.empty((n_draws, n_chains))
+        n_first = min(n_draws, _ROOM // (n_chains * base.dim))
+        self._z = np.empty((n_first, n_chains, base.dim))
+        self._values = np.empty((n_first, n_chains))
 
     def put(self, chains: IntArray, places: IntArray, z: Array, values: Array) -> None:
         """Keep a draw of each of `chains` at its place, in units of the base."""

@@ -1,5 +1,6 @@
 """The random numbers of chains in step, found by chain and step."""
 
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import NamedTuple
@@ -82,7 +83,7 @@ class StepNumbers:
         self._known[self._end % len(self._known)] = page
         self._end += 1
         if len(self._chains) >= _MANY:
-            self._next = _thread().submit(self._page, self._end)
+            self._next = _thread(os.getpid()).submit(self._page, self._end)
 
     def _make_room(self) -> None:
         """Twice as many places."""
@@ -104,6 +105,9 @@ class StepNumbers:
 
 
 @cache
-def _thread() -> ThreadPoolExecutor:
-    """Makes pages. One thread is enough: chains need longer to use a page than it to make one."""
+def _thread(pid: int) -> ThreadPoolExecutor:
+    """Makes pages, in the process `pid`: a fork has no threads of its parent.
+
+    One thread is enough: chains need longer to use a page than it to make one.
+    """
     return ThreadPoolExecutor(1, thread_name_prefix="quorate-numbers")

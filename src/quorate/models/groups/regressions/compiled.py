@@ -14,6 +14,7 @@ import numpy as np
 
 from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
+from quorate.models import device
 from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.levels import LevelUniforms, Moments
@@ -32,7 +33,7 @@ from quorate.models.groups.regressions.points import Derivatives, Points, RoughF
 from quorate.models.groups.regressions.rows import Bundle, GroupedRows, arranged
 from quorate.models.groups.regressions.size_classes import few_classes
 from quorate.models.groups.regressions.tables import Tables
-from quorate.models.groups.regressions.tiles import in_tiles, on_host, points_of_tile, round_number
+from quorate.models.groups.regressions.tiles import filled_up, in_tiles, on_host, round_number
 
 _OF_ROWS, _OF_GROUPS = 4, 8  # numbers for each row or group and point, about, that kernels hold
 
@@ -102,24 +103,27 @@ class CompiledByNodes:
                 lambda one: totals(one.kind, one.rows, some, one.anchors, self.effort, gradient)
             )
 
-        for at, found in in_tiles(len(points.betas), self._n_tile, evaluate):
+        for at, found in in_tiles(len(points.betas), self._bytes_of_point, evaluate):
             for of_class in found:
                 yield at, Totals(*on_host(of_class, at))
 
     @cached_property
-    def _n_tile(self) -> int:
+    def _bytes_of_point(self) -> float:
+        """Memory that kernels need for each point."""
         n_nodes = len(gauss_hermite(self.effort.n_nodes, self.dim).nodes)
         of_group = n_nodes + _OF_GROUPS * self.dim**2
         most = max(
             _OF_ROWS * one.rows.counts.size + of_group * one.rows.exists.size
             for one in self.classes
         )
-        return points_of_tile(8.0 * most)
+        return float(8 * most)
 
     def anchored_at(self, point: Points, n_steps: int) -> "CompiledByNodes":
         """The same shard, with anchors at the modes of z at one point, after Newton steps."""
         centres, at = partial(kernels()[1], n_steps=n_steps), at_points(point)
-        anchors = self._of_classes(lambda one: centres(one.kind, one.rows, at, one.anchors))
+        with device.lack_of_memory_in_words():
+            anchors = self._of_classes(lambda one: centres(one.kind, one.rows, at, one.anchors))
+            jax_in_float64().block_until_ready(anchors)
         moved = zip(self.classes, anchors, strict=True)
         return replace(self, classes=tuple(one._replace(anchors=new) for one, new in moved))
 
@@ -182,24 +186,19 @@ class CompiledByNodes:
 
 def _moved(family: Family, rows: GroupedRows, bundle: Bundle) -> _OnDevice:
     """A bundle on the device, filled up to a round number of groups."""
-    xp = jax_in_float64().numpy
     n_groups = len(bundle.which)
-    n_more = round_number(n_groups) - n_groups
+    n_filled = round_number(n_groups)
     is_intercept = rows.has_ones and bundle.varying.shape[1] == 1
     once = bool(((bundle.counts == 0) | (bundle.counts == 1)).all())
     kind = Kind.of(family, is_intercept=is_intercept, count_once=once)
-
-    def filled(array: Array) -> Any:
-        return xp.asarray(np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, n_more)]))
-
-    varying = bundle.varying[:, :0] if is_intercept else bundle.varying
     some = Class(
-        filled(bundle.columns),
-        filled(varying),
-        filled(bundle.offset),
-        filled(bundle.response),
-        filled(bundle.counts),
-        filled(np.ones(n_groups)),
+        bundle.columns,
+        bundle.varying[:, :0] if is_intercept else bundle.varying,
+        bundle.offset,
+        bundle.response,
+        bundle.counts,
+        np.ones(n_groups),
     )
-    anchors = filled(np.zeros((bundle.varying.shape[1], n_groups)))
-    return _OnDevice(bundle.which, kind, some, anchors)
+    anchors = np.zeros((bundle.varying.shape[1], n_filled))
+    filled = Class(*(filled_up(array, n_filled) for array in some))
+    return _OnDevice(bundle.which, kind, *device.on_device((filled, anchors)))

@@ -12,13 +12,14 @@ import numpy as np
 
 from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
+from quorate.models import device
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.quadrature import solved, spread
 from quorate.models.groups.regressions.compiled_kernels import At, at_points
 from quorate.models.groups.regressions.gaussian import ClosedForm
 from quorate.models.groups.regressions.integrals import Prior
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
-from quorate.models.groups.regressions.tiles import in_tiles, on_host, points_of_tile, round_number
+from quorate.models.groups.regressions.tiles import filled_up, in_tiles, on_host, round_number
 
 
 class _Groups(NamedTuple):
@@ -86,20 +87,17 @@ class CompiledClosedForm:
             return found
 
         q, _, n_groups = self.in_numpy.by_column.shape
-        n_tile = points_of_tile(8.0 * (4 * q * q + 4) * n_groups)
-        for at, found in in_tiles(len(points.betas), n_tile, evaluate):
+        bytes_of_point = 8.0 * (4 * q * q + 4) * n_groups
+        for at, found in in_tiles(len(points.betas), bytes_of_point, evaluate):
             yield at, _Totals(*on_host(found, at))
 
     @cached_property
     def _groups(self) -> _Groups:
-        xp, reduced = jax_in_float64().numpy, self.in_numpy
+        reduced = self.in_numpy
         n_groups = len(reduced.codes)
-        n_more = round_number(n_groups) - n_groups
-        exists = np.ones(n_groups)
-        arrays = (reduced.squares, reduced.by_column, reduced.by_response, exists)
-        return _Groups(
-            *(xp.asarray(np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, n_more)])) for a in arrays)
-        )
+        given = (reduced.squares, reduced.by_column, reduced.by_response, np.ones(n_groups))
+        filled = _Groups(*(filled_up(array, round_number(n_groups)) for array in given))
+        return device.on_device(filled)
 
     def moments(self, points: Points) -> tuple[Moments]:
         """Moments of z of all groups, summed over the points, about 0."""

@@ -10,15 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from quorate._extras import jax_in_float64
-from quorate._types import IntArray
-from quorate.errors import BadInputError
+from quorate._types import Array, IntArray
+from quorate.models import device
 
 _LEAST, _GROWTH = 16, 4  # points of the smallest tile, and times those of the next
-_ON_PROCESSORS = 64e6  # bytes of the arrays of a tile
-_ON_DEVICES = 4e9
-_SHARE = 0.25  # of the free memory of a device
+_ARRAYS = 4  # as large as the limit of memory, that a tile may take
 _DIGITS = 4  # binary digits of a round number
-_NO_MEMORY = "RESOURCE_EXHAUSTED"
 
 T = TypeVar("T")
 
@@ -29,23 +26,14 @@ def round_number(n: int) -> int:
     return -(-n // unit) * unit
 
 
-def points_of_tile(bytes_of_point: float) -> int:
-    """How many points, a power of two, the device works on at once."""
-    most = int(_free_bytes() / max(bytes_of_point, 1.0))
-    return 1 << max(most.bit_length() - 1, 0)
-
-
-def _free_bytes() -> float:
-    device = jax_in_float64().devices()[0]
-    if device.platform == "cpu":
-        return _ON_PROCESSORS
-    seen = device.memory_stats() or {}
-    free = seen.get("bytes_limit", _ON_DEVICES / _SHARE) - seen.get("bytes_in_use", 0)
-    return float(min(_ON_DEVICES, _SHARE * free))
+def filled_up(array: Array, n_groups: int) -> Array:
+    """An array whose last axis is that of groups, with zeros up to so many of them."""
+    widths = [(0, 0)] * (array.ndim - 1) + [(0, n_groups - array.shape[-1])]
+    return np.pad(array, widths)
 
 
 def in_tiles(
-    n_points: int, n_tile: int, evaluate: Callable[[IntArray], T]
+    n_points: int, bytes_of_point: float, evaluate: Callable[[IntArray], T]
 ) -> list[tuple[slice, T]]:
     """The points of each tile, and what `evaluate` finds at them.
 
@@ -53,20 +41,20 @@ def in_tiles(
     may have more entries than there are points, see `on_host`. Where the memory of the device is
     not enough, tiles are made smaller.
     """
-    jax = jax_in_float64()
-    try:
+
+    def in_some(limit: float) -> list[tuple[slice, T]]:
+        n_tile = _points_of_tile(bytes_of_point, limit)
         found = [(at, evaluate(places)) for at, places in _tiles(n_points, n_tile)]
-        jax.block_until_ready([results for _, results in found])
+        jax_in_float64().block_until_ready([results for _, results in found])
         return found
-    except jax.errors.JaxRuntimeError as error:
-        if _NO_MEMORY not in str(error):
-            raise
-        if n_tile == 1:
-            raise BadInputError(
-                "The device has too little memory for the rows of a shard at one point. Use more "
-                "workers, so that shards are smaller, or run on CPUs."
-            ) from error
-    return in_tiles(n_points, n_tile // 2, evaluate)
+
+    return device.MEMORY.fit(in_some)
+
+
+def _points_of_tile(bytes_of_point: float, limit: float) -> int:
+    """How many points, a power of two, the device works on at once."""
+    most = int(_ARRAYS * limit / max(bytes_of_point, 1.0))
+    return 1 << max(most.bit_length() - 1, 0)
 
 
 def on_host(arrays: Iterable[Any], at: slice) -> list[Any]:
