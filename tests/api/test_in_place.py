@@ -2,9 +2,11 @@
 
 import os
 import signal
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -15,7 +17,8 @@ from helpers.assertions import FALSE_FAIL_RATE
 from helpers.object_store import object_store
 from quorate import Cut, Processes
 from quorate.cli import main
-from quorate.data.placed import PlacedShards
+from quorate.data.addresses import addresses_of
+from quorate.data.placed import PlacedShards, sites_in
 from quorate.errors import BadInputError, WorkerFailedError
 from quorate.models import linear
 from quorate.numerics.ess import mean_ess
@@ -220,9 +223,21 @@ def test_sites_of_the_command_line_are_told(rows, tmp_path, seed):
 def test_files_at_a_url(rows, tmp_path, seed):
     write(rows, tmp_path / "a lake", np.arange(N))
     url = (tmp_path / "a lake").as_uri()
-    first = sample(f"{url}/*.parquet", seed=seed).unconstrained
-    for data in (url, [f"{url}/{i}.parquet" for i in range(3)], str(tmp_path / "a lake")):
-        np.testing.assert_array_equal(sample(data, seed=seed).unconstrained, first)
+    listed = [f"{url}/{i}.parquet" for i in range(3)]
+    assert addresses_of(url) == addresses_of(f"{url}/*.parquet") == addresses_of(listed)
+    at_url, at_path = (sample(data, seed=seed) for data in (url, str(tmp_path / "a lake")))
+    np.testing.assert_array_equal(at_url.unconstrained, at_path.unconstrained)
+
+
+def test_files_of_a_store_with_a_host_keep_it(tmp_path, monkeypatch):
+    """As of hdfs://, whose library is not here: the files of a folder, behind a host."""
+    write({"y": np.arange(6.0)}, tmp_path / "lake", np.arange(6), n_files=2)
+    local = pa.fs.LocalFileSystem()
+    monkeypatch.setattr(
+        "quorate.data.addresses._filesystem", lambda url: (local, urlsplit(url).path)
+    )
+    base = f"hdfs://head:8020{tmp_path}/lake"
+    assert addresses_of(f"{base}/*.parquet") == (f"{base}/0.parquet", f"{base}/1.parquet")
 
 
 def test_files_of_an_object_store(rows, tmp_path, seed, monkeypatch):
@@ -284,7 +299,7 @@ def test_only_parquet_files_stay_in_place(tmp_path):
 
 def test_too_few_row_groups_are_refused(rows, tmp_path):
     files = write(rows, tmp_path / "lake", np.arange(N))
-    with pytest.raises(BadInputError, match="3 files have 3 row groups, too few for 5 shards"):
+    with pytest.raises(BadInputError, match="3 files with 3 row groups, too few for 5 shards"):
         sample(files, workers=5)
 
 
@@ -321,3 +336,11 @@ def test_rows_are_not_added_to_a_run_in_place(rows, tmp_path, seed):
     sample(files, seed=seed, run_dir=run)
     with pytest.raises(BadInputError, match="in place"):
         quorate.update(run, tmp_path / "lake" / "0.parquet", progress=False)
+
+
+def test_a_folder_that_looks_like_a_site_is_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = ["year=2026/*.parquet"]
+    assert sites_in(files) == {"year": ("2026/*.parquet",)}
+    (tmp_path / "year=2026").mkdir()
+    assert sites_in(files) == {}

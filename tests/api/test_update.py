@@ -215,6 +215,20 @@ def test_a_model_with_other_parameters(old, rows):
         quorate.update(old, {"z": rows[1]}, model=other, **QUIET)
 
 
+def halved(rows):
+    return {"z": rows["z"] / 2}
+
+
+def test_rows_are_transformed_as_those_of_the_run_were(rows, seed, tmp_path):
+    cut, options = quorate.Cut(transform=halved), {"draws": 40, "seed": seed, **QUIET}
+    old = quorate.sample(FIRM, {"z": rows[0]}, by=cut, workers=2, run_dir=tmp_path, **options)
+    with pytest.raises(BadInputError, match=r"were transformed.*by=Cut\(transform=...\)"):
+        quorate.update(old, {"z": rows[1]}, **QUIET)
+    new = quorate.update(old, {"z": rows[1]}, shards=1, by=cut, **QUIET)
+    held = ShardSet.open(f"{new.run_dir}/shards").shard(2)
+    np.testing.assert_array_equal(np.sort(held["z"], axis=0), np.sort(rows[1] / 2, axis=0))
+
+
 def test_a_run_without_draws(rows, tmp_path):
     options = {**QUIET, "progress": interrupting(0), "every": 0.0}
     none = quorate.sample(FIRM, {"z": rows[0]}, workers=2, run_dir=tmp_path, **options)

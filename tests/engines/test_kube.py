@@ -86,6 +86,13 @@ def test_a_job_that_is_tried_again_resumes(tmp_path):
     assert commanded(script, tmp_path)[:6] == ["resume", run, *on_ray]
 
 
+def test_a_name_that_kubernetes_would_refuse():
+    words = ["kube", "--image", "i:1", "--name", "My_run", "--", *WORDS]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert "'My_run' is no name for Kubernetes. Use lower-case letters" in done.output
+
+
 def test_a_file_is_written(tmp_path):
     file = tmp_path / "job.yaml"
     words = ["kube", "--image", "i:1", "-o", str(file), "--", *WORDS]

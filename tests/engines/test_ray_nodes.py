@@ -1,5 +1,6 @@
 """Which nodes can be reached, drain, or have room: without Ray, with real connections."""
 
+import math
 import socket
 import time
 from contextlib import ExitStack
@@ -110,6 +111,7 @@ def test_a_node_that_drains_gets_no_worker(listed, watch):
 def test_a_new_node_is_used_for_restarts_at_once_and_for_moves_when_it_is_steady(
     listed, watch, monkeypatch
 ):
+    monkeypatch.setattr("quorate.engines.ray_nodes._STEADY", math.inf)
     listed.add("c")
     eventually(lambda: "c" in watch.usable())
     assert "c" not in watch.steady()

@@ -29,11 +29,12 @@ def written(*words):
 
 def test_the_script_is_one_that_bash_reads(tmp_path):
     words = ("sample", "my model.py:m", "it's.parquet", "--run-dir", "my run")
-    script = written("--nodes", "3", "--partition", "long", "--", *words)
+    script = written("--nodes", "3", "--partition", "long", "--name", "two words", "--", *words)
     subprocess.run(["/bin/bash", "-n"], input=script, text=True, check=True)
     assert "#SBATCH --nodes=3\n" in script
     assert "#SBATCH --partition=long\n" in script
     assert "--account" not in script
+    assert "#SBATCH --job-name='two words'\n" in script
     assert f"export PATH={Path(sys.executable).parent}:" in script
 
 
@@ -67,6 +68,19 @@ def test_a_run_has_the_folder_of_its_job_or_the_one_that_was_named(tmp_path):
     assert commanded(written("--", *named), tmp_path) == [*named, *ON_RAY]
 
 
+def test_a_job_that_resumes_has_the_limits_of_the_first(tmp_path):
+    limits = ["--target-ess", "400", "--restarts", "9", "--no-check", "-o", "my draws.npz"]
+    words = ("sample", "m.py:m", "rows.parquet", "--run-dir", "my run", "--draws", "50", *limits)
+    (tmp_path / "my run").mkdir()
+    (tmp_path / "my run" / "journal.sqlite").touch()
+    both = commanded(written("--", *words), tmp_path)  # the stand-in of `quorate` returns
+    resumed = both[: both.index("sample")]
+    assert resumed[:2] == ["resume", "my run"]
+    assert resumed[-len(ON_RAY) :] == ON_RAY
+    flags = ["--target-ess", "400.0", "--restarts", "9", "--output", "my draws.npz", "--no-check"]
+    assert sorted(resumed[2 : -len(ON_RAY)]) == sorted(flags)
+
+
 def test_a_run_that_was_resumed_before_is_resumed_again(tmp_path):
     words = ("resume", "my run", "--draws", "2000")
     assert commanded(written("--", *words), tmp_path) == [*words, *ON_RAY]
@@ -77,6 +91,7 @@ def test_a_run_that_was_resumed_before_is_resumed_again(tmp_path):
     [
         (["--", "summary", "runs/1"], "'summary' cannot be submitted"),
         (["--", "sample", "m.py:m", "rows.csv", "--engine", "ray"], "Leave out --engine"),
+        (["--", "sample", "m.py:m", "rows.csv", "--processes", "4"], "Leave out --processes 4"),
         (["--", "sample", "m.py:m", "rows.csv", "--wrokers", "2"], "No such option"),
         (["--nodes", "0", "--", "sample", "m.py:m", "rows.csv"], "nodes must be at least 1, not 0"),
     ],

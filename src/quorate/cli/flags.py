@@ -34,14 +34,22 @@ class WithFlags(click.Command):
 
 def as_typed(context: click.Context, words: Sequence[str], names: Collection[str]) -> str:
     """The command with these words and the options among `names` that were given, to paste."""
-    line = ["quorate", str(context.info_name), *words]
+    return shlex.join(["quorate", str(context.info_name), *words, *options_given(context, names)])
+
+
+def options_given(context: click.Context, names: Collection[str]) -> list[str]:
+    """The options among `names` that were given, word by word."""
+    line: list[str] = []
     for option in context.command.params:
         name = str(option.name)
         if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             given = context.params[name]
-            values = given if isinstance(given, tuple) else (given,)
-            line += [_typed(option)] if given is True else _pairs(_typed(option), values)
-    return shlex.join(line)
+            if isinstance(given, bool):
+                line.append(_typed(option) if given else option.secondary_opts[0])
+            else:
+                values = given if isinstance(given, tuple) else (given,)
+                line += _pairs(_typed(option), values)
+    return line
 
 
 def _pairs(flag: str, values: Sequence[object]) -> list[str]:

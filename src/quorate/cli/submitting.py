@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from quorate._files import save
 from quorate.cli.console import err
+from quorate.cli.flags import options_given
 from quorate.cli.options import options_of, taken
 from quorate.cli.sampling import resume_command, sample_command
 from quorate.engines.kube import Kube, kube_manifest
@@ -19,7 +19,19 @@ from quorate.engines.submitted import Submitted
 from quorate.errors import require
 
 _COMMANDS = {"sample": sample_command, "resume": resume_command}
-_OF_THE_ENGINE = {"engine": "--engine", "address": "--ray-address"}
+_OF_THE_ENGINE = ("engine", "address", "processes", "devices")
+# What a run does not keep in its journal, or what goes with the engine
+_OF_A_SITTING = (
+    "time",
+    "ess",
+    "restarts",
+    "gpus_per_worker",
+    "output",
+    "check",
+    "every",
+    "watch",
+    "as_json",
+)
 _COMMAND = click.argument("command", nargs=-1, required=True, metavar="-- sample|resume ...")
 _OUTPUT = click.option(
     "-o",
@@ -62,7 +74,8 @@ def slurm_command(
 def kube_command(command: tuple[str, ...], image: str, output: Path | None, **options: Any) -> None:
     """Write a manifest for KubeRay that runs a command of quorate on several pods.
 
-    Apply it with `kubectl`. Rows, model and run are on a volume that pods see as /runs.
+    Apply it with `kubectl`. Rows, model and run are on a volume that the pod of the head sees as
+    /runs.
     """
     job = Kube(image, **taken(options, [field.name for field in fields(Kube)]))
     _write(kube_manifest(job, _submitted(command)), output)
@@ -76,11 +89,11 @@ def _submitted(words: tuple[str, ...]) -> Submitted:
         f"{name!r} cannot be submitted. Write -- sample or -- resume, and its arguments.",
     )
     with _COMMANDS[name].make_context(name, list(rest)) as context:
-        for parameter, flag in _OF_THE_ENGINE.items():
-            given = context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
-            require(not given, f"The cluster is the engine. Leave out {flag}.")
+        of_engine = options_given(context, _OF_THE_ENGINE)
+        require(not of_engine, f"The cluster is the engine. Leave out {' '.join(of_engine)}.")
         run_dir = context.params["run_dir"]
-    return Submitted(words, None if run_dir is None else str(run_dir))
+        again = tuple(options_given(context, _OF_A_SITTING))
+    return Submitted(words, None if run_dir is None else str(run_dir), again)
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -86,7 +86,9 @@ def _at_url(url: str) -> list[str]:
     require(bool(paths), f"No file found at {url!r}. Give a Parquet file, a folder or a pattern.")
     user, at, _ = parts.netloc.rpartition("@")
     options = f"?{parts.query}" if parts.query else ""
-    return [f"{parts.scheme}://{user}{at}{quote(each)}{options}" for each in sorted(paths)]
+    # Paths of an object store begin with the bucket, where the URL has the host of other stores
+    starts = {True: f"{parts.scheme}://{parts.netloc}", False: f"{parts.scheme}://{user}{at}"}
+    return [f"{starts[each.startswith('/')]}{quote(each)}{options}" for each in sorted(paths)]
 
 
 def _matches(path: str, pattern: str) -> bool:

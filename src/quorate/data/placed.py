@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from quorate._files import save
 from quorate._types import IntArray
-from quorate.data.addresses import addresses_of, is_url
+from quorate.data.addresses import addresses_of
 from quorate.data.complete import NA
 from quorate.data.row_groups import RowGroup, dealt, row_groups_of
 from quorate.data.store import (
@@ -266,9 +266,13 @@ def sites_in(data: object) -> dict[str, tuple[str, ...]]:
 
 
 def _names_a_site(given: object) -> bool:
-    """Whether a text is `SITE=PATH`, as on a command line."""
-    is_text = isinstance(given, str) and not is_url(str(given).partition(_SITE)[0])
-    return is_text and _SITE in str(given) and "/" not in str(given).partition(_SITE)[0]
+    """Whether a text is `SITE=PATH`, as on a command line.
+
+    A path may look like that too: `year=2026/1.parquet`, where there is a folder `year=2026`.
+    """
+    if not isinstance(given, str) or _SITE not in given or "/" in given.partition(_SITE)[0]:
+        return False
+    return not Path(Path(given).parts[0]).exists()
 
 
 def _texts(site: object, files: object) -> tuple[str, ...]:

@@ -69,12 +69,14 @@ def dealt(
     """
     files = [tuple(groups) for _, groups in groupby(row_groups, key=lambda each: each.address)]
     units = files if whole_files else [(group,) for group in row_groups]
+    there_are = f"{len(files)} files"
+    if not whole_files:
+        there_are += f" with {len(row_groups)} row groups"
+    rewrite = "more files" if whole_files else "the files with smaller row groups"
     require(
         len(units) >= n_shards,
-        f"{len(files)} files have {len(row_groups)} row groups, too few for {n_shards} shards. Use "
-        f"at most {len(units)} workers, write "
-        f"{'more' if whole_files else 'the'} files with smaller row groups, or let rows be "
-        "shuffled.",
+        f"There are {there_are}, too few for {n_shards} shards. Use at most {len(units)} workers, "
+        f"write {rewrite}, or leave out by='in-place', so that rows are cut here.",
     )
     sizes = [sum(group.n_rows for group in unit) for unit in units]
     shards: list[list[int]] = [[] for _ in range(n_shards)]

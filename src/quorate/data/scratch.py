@@ -86,11 +86,13 @@ class Copies:
             shutil.rmtree(own, ignore_errors=True)
 
     def _begin(self) -> None:
+        """Lock our folder, and only then look for unused ones: ours may be an hour old too."""
         if self._lock is None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _remove_unused(self._folder.parent)
+            os.utime(self._folder)  # other runs look for old ones right now
             self._lock = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_SH)
+            _remove_unused(self._folder.parent)
 
 
 def folder_of(shards: PlacedShards) -> Path:

@@ -1,6 +1,7 @@
 """Writes manifests of KubeRay: a job that runs quorate on a Ray cluster of its own."""
 
 import json
+import re
 import shlex
 from dataclasses import dataclass
 from textwrap import indent
@@ -8,7 +9,8 @@ from textwrap import indent
 from quorate.engines.submitted import Submitted
 from quorate.errors import require
 
-_RUNS = "/runs"  # where pods see the volume
+_RUNS = "/runs"  # where the pod of the head sees the volume
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Kube:
     memory
         Memory of each pod, as Kubernetes writes it.
     claim
-        Name of the volume claim for rows and runs; pods see it as /runs.
+        Name of the volume claim for model, rows and runs; the pod of the head sees it as /runs.
     name
         Name of the job.
     ray
@@ -44,6 +46,12 @@ class Kube:
     def __post_init__(self) -> None:
         require(self.nodes >= 1, f"nodes must be at least 1, not {self.nodes}.")
         require(self.cpus >= 1, f"cpus must be at least 1, not {self.cpus}.")
+        for name in (self.name, self.claim):
+            require(
+                bool(_NAME.fullmatch(name)),
+                f"{name!r} is no name for Kubernetes. Use lower-case letters, digits and hyphens, "
+                "with a letter first.",
+            )
 
 
 def kube_manifest(job: Kube, command: Submitted) -> str:

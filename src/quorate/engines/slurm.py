@@ -60,7 +60,8 @@ def slurm_script(job: Slurm, command: Submitted, setup: Sequence[str]) -> str:
         "account": job.account,
         "signal": "B:TERM@120",
     }
-    told = "\n".join(f"#SBATCH --{name}={value}" for name, value in options.items() if value)
+    given = {name: shlex.quote(str(value)) for name, value in options.items() if value}
+    told = "\n".join(f"#SBATCH --{name}={value}" for name, value in given.items())
     run = '"runs/$SLURM_JOB_ID"' if command.run_dir is None else shlex.quote(command.run_dir)
     return _SCRIPT.format(
         options=told,
@@ -74,7 +75,7 @@ _SCRIPT = """\
 {options}
 #SBATCH --requeue
 # Slurm sends SIGTERM to this script two minutes before its time is over: the run then stops with
-# the draws so far. Submit the script again, or let Slurm requeue it, to resume the run.
+# the draws so far. A later job resumes the run if it finds it in the same folder.
 set -euo pipefail
 {setup}
 

@@ -74,6 +74,10 @@ class ScaleExperiment:
         Bytes of the coordinator's machine.
     evaluations
         That a draw of a shard takes in a merge.
+    redundancy, seed
+        Of the runs in virtual time.
+    constants
+        What the model is made of.
     """
 
     rows: float = 1e9
@@ -254,7 +258,7 @@ def scaled(
     asked, found = Questions(0, 0), []
     for i, (times, processes, per_process) in enumerate(runs):
         run, questions = simulated(experiment, processes, per_process, times)
-        asked = questions if processes == 1 else asked
+        asked = asked if i else questions
         found.append(run)
         progress(i + 1, len(runs))
     return asked, found

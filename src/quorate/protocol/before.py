@@ -58,7 +58,7 @@ class RowsQuestion:
         """Why an answer cannot be one; an empty string if it can."""
         found = _read(answer.found)
         if found is None or set(found) != self.keys:
-            return f"an answer about rows in place has not {', '.join(sorted(self.keys))}"
+            return f"an answer about rows in place must have {', '.join(sorted(self.keys))}"
         return ""
 
 

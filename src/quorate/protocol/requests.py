@@ -33,7 +33,10 @@ class Requests:
         self._patience = inf
 
     def choose(self, worker: int, keys: Iterable[Key], now: float) -> Key | None:
-        """The first that nobody works on; else of those that are late, one with few at work."""
+        """The first that nobody works on; else one that is late, or with much slower workers.
+
+        Of several such keys, one with few workers is chosen.
+        """
         self._pass_time(now)
         late: list[tuple[int, float, Key]] = []
         for key in keys:
@@ -89,7 +92,7 @@ class Requests:
             del asked[worker]
             self._wait_no_longer(key)
             if asked:
-                self._late[key] = None  # it was asked of two because it was
+                self._late[key] = None  # a second worker was asked because it was late
             else:
                 freed.append(key)
         return freed

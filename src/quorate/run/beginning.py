@@ -19,7 +19,7 @@ from quorate.models.scales import natural_scales
 from quorate.models.subposterior import Target
 from quorate.results.result import Result
 from quorate.run import kept_model
-from quorate.run.configuration import PLACED
+from quorate.run.configuration import PLACED, TRANSFORMED
 from quorate.run.exact import ExactRun
 from quorate.run.folder import chosen_folder
 from quorate.run.progress import Listener
@@ -94,6 +94,7 @@ def _configuration(
         "shards": list(shards.fingerprints),
         "rows": list(shards.n_rows),
         PLACED: shards.checksum if isinstance(shards, PlacedShards) else None,
+        TRANSFORMED: settings.cut.transform is not None,
         "made_by": dict(settings.cut.made_by or {}),
         "versions": {"quorate": version("quorate"), "numpy": version("numpy"), "python": _PYTHON},
     }

@@ -1,12 +1,30 @@
 """The blocks of a run as arrays, one entry for each block."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
+
+
+class BlockRow(NamedTuple):
+    """One block: its entry in every array of `Blocks`."""
+
+    begin: float
+    end: float
+    worker: int
+    attempt: int
+    cell: int
+    first_draw: int
+    n_draws: int
+    n_shards: int
+    n_bytes: int
+    n_floats: int
+    n_global: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +62,13 @@ class Blocks:
     n_bytes: IntArray
     n_floats: IntArray
     n_global: IntArray
+
+    @classmethod
+    def of_rows(cls, cells: tuple[tuple[int, ...], ...], rows: Sequence[BlockRow]) -> "Blocks":
+        """The blocks that are told one by one."""
+        columns = np.array(rows, dtype=float).reshape(-1, len(BlockRow._fields)).T
+        begins, ends, *counts = columns
+        return cls(cells, begins, ends, *(c.astype(np.int64) for c in counts))
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -15,6 +15,7 @@ from quorate.run.settings import Settings
 
 SHARDS = "shards"  # where the folder of a run holds them
 PLACED = "placed"  # where a configuration holds the checksum of rows in place
+TRANSFORMED = "transformed"  # where it says whether a function was applied to rows
 MOST_WORKERS = 10_000
 _LARGEST = 1e300
 

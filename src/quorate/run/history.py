@@ -37,28 +37,12 @@ from quorate.journal import (
 from quorate.protocol.passes import SURVEYS
 from quorate.protocol.scheme import Scheme
 from quorate.run.before import before_of
-from quorate.run.blocks import Blocks
+from quorate.run.blocks import BlockRow, Blocks
 from quorate.run.configuration import configuration_of, settings_of
 from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PassLog
 from quorate.run.settings import Settings
 from quorate.run.view import View
-
-
-class _Row(NamedTuple):
-    """One block; see `Blocks`."""
-
-    begin: float
-    end: float
-    worker: int
-    attempt: int
-    cell: int
-    first_draw: int
-    n_draws: int
-    n_shards: int
-    n_bytes: int
-    n_floats: int
-    n_global: int
 
 
 class _Given(NamedTuple):
@@ -104,7 +88,7 @@ class History:
         self.events: list[RunEvent | WorkerEvent] = []
         self.seconds = 0.0
         self.prior_restored: bool | None = None
-        self._rows: list[_Row] = []
+        self._rows: list[BlockRow] = []
         self._cells: dict[tuple[int, ...], int] = {}
         self._last_ends: dict[int, float] = {}
         self._given: dict[ChainKey, list[_Given]] = {}
@@ -187,9 +171,7 @@ class History:
 
     def blocks(self) -> Blocks:
         """All blocks so far."""
-        columns = np.array(self._rows, dtype=float).reshape(-1, len(_Row._fields)).T
-        begins, ends, *counts = columns
-        return Blocks(tuple(self._cells), begins, ends, *(c.astype(np.int64) for c in counts))
+        return Blocks.of_rows(tuple(self._cells), self._rows)
 
     def shard_draws(self) -> dict[int, Array]:
         """Draws received of each included shard, unconstrained, shape (n_received, dim)."""
@@ -254,7 +236,7 @@ class History:
         payload, worker = record.payload, record.worker
         arrays = [payload, *record.extras.values()]
         self._rows.append(
-            _Row(
+            BlockRow(
                 begin=min(
                     max(self._last_ends.get(worker, 0.0), self._task_given(record)), record.time
                 ),
@@ -277,7 +259,7 @@ class History:
     def _take_part(self, part: PartAnswered) -> None:
         """An answer of a worker in an exact run counts as a block of points; a survey has none."""
         self._rows.append(
-            _Row(
+            BlockRow(
                 begin=max(self._last_ends.get(part.worker, 0.0), part.began),
                 end=part.time,
                 worker=part.worker,

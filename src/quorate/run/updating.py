@@ -25,7 +25,7 @@ from quorate.results.result import Result
 from quorate.run import kept_model
 from quorate.run.before import UPDATE_OF, kept_before
 from quorate.run.beginning import begun, finished, run_folder
-from quorate.run.configuration import SHARDS, same_shards
+from quorate.run.configuration import SHARDS, TRANSFORMED, same_shards
 from quorate.run.history import History
 from quorate.run.progress import Listener, cutting
 from quorate.run.progress_shown import shown
@@ -69,8 +69,8 @@ def update(
         Number of further shards, and of further workers. By default they are about as large as the
         old ones.
     by
-        How the new rows are cut, if not as before: see `sample`. Give a `Cut` with its transform if
-        the run was made with one.
+        How the new rows are cut, if not as before: see `sample`. If the run was made with a `Cut`
+        that has a transform, give one with the same transform.
     model
         A model with the parameters of the one of the run, in place of that.
     draws, seed, engine
@@ -100,6 +100,11 @@ def update(
         by=by or known.settings.by,
         every=every,
     ).for_model(own)
+    require(
+        settings.cut.transform is not None or not known.configuration.get(TRANSFORMED),
+        f"The rows of {folder} were transformed by a function, and the new ones are not. Give "
+        "by=Cut(transform=...) with that function.",
+    )
     settings.engine_options.check()
     stopping, n_points = Stopping(settings.chosen_until), N_POINTS if check else 0
     with (
