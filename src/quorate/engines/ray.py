@@ -18,7 +18,7 @@ from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.placement import Held
-from quorate.engines.ray_cluster import Cluster
+from quorate.engines.ray_cluster import Cluster, epitaph
 from quorate.engines.ray_homes import Homes, on
 from quorate.engines.ray_host import Host
 from quorate.engines.service import (
@@ -316,7 +316,7 @@ class RayEngine:
             self._homes.suspect(actor.node)
             self.kill(actor.worker)
             self._put_anew()
-            why = f"on node {self._homes.host(actor.node)}: {_epitaph(error)}"
+            why = f"on node {self._homes.host(actor.node)}: {epitaph(error)}"
             return [WorkerLost(actor.worker, why)]
         events = [event for frame in frames_in(answer) for event in self._events(actor, frame)]
         self._call(actor)
@@ -345,9 +345,3 @@ def _no_site(site: str) -> str:
         f"no node of the cluster is the site {site}. Start one there, with a host name or address "
         f"of this name, or with ray start --resources '{{\"{site}\": 1}}'"
     )
-
-
-def _epitaph(error: Exception) -> str:
-    """The reason that Ray gives for the end of an actor, in one line."""
-    lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
-    return " ".join(" ".join(lines).split())

@@ -174,3 +174,9 @@ def _signals_kept() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
+
+
+def epitaph(error: Exception) -> str:
+    """The reason that Ray gives for the end of an actor, in one line."""
+    lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
+    return " ".join(" ".join(lines).split())
