@@ -19,7 +19,7 @@ from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.placement import Held
 from quorate.engines.ray_cluster import Cluster, epitaph
-from quorate.engines.ray_homes import Homes, on
+from quorate.engines.ray_homes import Homes, no_site, on
 from quorate.engines.ray_host import Host
 from quorate.engines.service import (
     WarningsHeard,
@@ -143,7 +143,7 @@ class RayEngine:
         self.kill(worker)
         node = self._homes.choose(worker)
         if node is None:
-            self._to_tell.append(WorkerLost(worker, _no_site(self._homes.sites[worker])))
+            self._to_tell.append(WorkerLost(worker, no_site(self._homes.sites[worker])))
             return
         n_gpus = self._gpus_for(node)
         actor = _Actor(worker, node, self._new_host(node, n_gpus), n_gpus=n_gpus)
@@ -202,7 +202,7 @@ class RayEngine:
         for site in self._homes.sites.values():
             if self._cluster.node_of(site) is None:
                 self.close()
-                raise BadInputError(f"Rows cannot be read: {_no_site(site)}.")
+                raise BadInputError(f"Rows cannot be read: {no_site(site)}.")
 
     def _forget(self) -> None:
         """Have actors remove what they copied of rows in place, but for the run that follows."""
@@ -338,10 +338,3 @@ class RayEngine:
             actor.has_joined |= isinstance(event, WorkerJoined)
             actor.has_answered |= isinstance(event, Answer)
         return events
-
-
-def _no_site(site: str) -> str:
-    return (
-        f"no node of the cluster is the site {site}. Start one there, with a host name or address "
-        f"of this name, or with ray start --resources '{{\"{site}\": 1}}'"
-    )

@@ -179,3 +179,11 @@ def on(node: str, *, soft: bool) -> dict[str, Any]:
     strategies = import_module("ray.util.scheduling_strategies")
     strategy = strategies.NodeAffinitySchedulingStrategy(node, soft=soft)
     return {"scheduling_strategy": strategy}
+
+
+def no_site(site: str) -> str:
+    """That a site is not in the cluster, and what to do, in words."""
+    return (
+        f"no node of the cluster is the site {site}. Start one there, with a host name or address "
+        f"of this name, or with ray start --resources '{{\"{site}\": 1}}'"
+    )
