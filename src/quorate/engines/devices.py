@@ -7,6 +7,7 @@ as they are for a GPU: it serves tests on machines that have no GPU.
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +126,8 @@ def _takes_gpu(number: str) -> bool:
         except RuntimeError as error:
             why = " ".join(str(error).split())
         else:
-            jax.config.update("jax_compilation_cache_dir", str(_cache()))
+            with suppress(RuntimeError):  # a user without a home has no folder for that
+                jax.config.update("jax_compilation_cache_dir", str(_cache()))
             return True
     warn(
         f"A worker was to compute on a GPU, but JAX cannot use it ({why}). It computes on cores: "

@@ -13,7 +13,7 @@ from quorate.protocol.messages import Command, Evaluate, Keep, Stop, Survey, Sur
 from quorate.protocol.passes import SURVEYS, Answered, PassCoordinator
 from quorate.protocol.sums import Sums
 from quorate.results.result import Result
-from quorate.run.before import before_of
+from quorate.run.earlier_fit import before_of
 from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PHASES
 from quorate.run.progress import Phase, Progress

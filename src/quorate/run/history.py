@@ -36,9 +36,9 @@ from quorate.journal import (
 )
 from quorate.protocol.passes import SURVEYS
 from quorate.protocol.scheme import Scheme
-from quorate.run.before import before_of
 from quorate.run.blocks import BlockRow, Blocks
 from quorate.run.configuration import configuration_of, settings_of
+from quorate.run.earlier_fit import before_of
 from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PassLog
 from quorate.run.settings import Settings

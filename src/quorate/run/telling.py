@@ -101,9 +101,9 @@ class Looks:
     def at(self, now: float) -> tuple[float | None, float | None]:
         """The smallest ESS and the largest R-hat, as far as they are known."""
         n_draws = self._view.n_draws
-        if n_draws > _MANY and self._n_seen:
-            ess, r_hat = self._seen
-            return None if ess is None else ess * n_draws / self._n_seen, r_hat
+        ess, r_hat = self._seen
+        if n_draws > _MANY and ess is not None:
+            return ess * n_draws / self._n_seen, r_hat
         if now >= self._next and n_draws:
             start = time.perf_counter()
             self._seen, self._n_seen = self._look(), n_draws

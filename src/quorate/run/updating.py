@@ -23,9 +23,9 @@ from quorate.protocol.messages import Arrays
 from quorate.protocol.passes import SURVEYS
 from quorate.results.result import Result
 from quorate.run import kept_model
-from quorate.run.before import UPDATE_OF, kept_before
 from quorate.run.beginning import begun, finished, run_folder
 from quorate.run.configuration import SHARDS, TRANSFORMED, same_shards
+from quorate.run.earlier_fit import UPDATE_OF, kept_before
 from quorate.run.history import History
 from quorate.run.progress import Listener, cutting
 from quorate.run.progress_shown import shown
