@@ -82,7 +82,7 @@ def draw_scale(experiment: ScaleExperiment, found: Found) -> Canvas:
         label = f"exact, simulated, {times} times"
         seconds.plot(at, took, mark, ms=5, mfc="none", color="black", label=label)
     n_bytes.axhline(experiment.memory, ls="-.", lw=1, color="black", label="memory of the machine")
-    _dress(seconds, f"{experiment.rows:.0e} rows, {experiment.draws:,} draws", "seconds of a run")
+    _dress(seconds, f"{experiment.rows:,.0f} rows, {experiment.draws:,} draws", "seconds of a run")
     _dress(n_bytes, "at the coordinator", "bytes")
     return canvas
 
