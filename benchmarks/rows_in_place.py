@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def write_files(folder: Path, n_rows: int, n_files: int, family: str) -> None:
                 file.write_table(pa.table({**columns, "y": y}, schema=schema()))
 
 
-def schema():  # type: ignore[no-untyped-def]
+def schema() -> Any:
     """Columns of the files."""
     import pyarrow as pa
 

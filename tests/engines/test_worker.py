@@ -52,7 +52,7 @@ def test_workers_need_no_pandas_for_a_formula(rng):
 
 
 class Stepping:
-    """A sampler that moves until it is told to stop."""
+    """A sampler whose chain moves as long as `moves` is true."""
 
     moves = True
 

@@ -294,8 +294,8 @@ class RayEngine:
     def _put_anew(self) -> None:
         """Put what actors need into the object store of this node, from where they get it.
 
-        Nodes keep copies and get them from each other. Ray waits half a minute for a node that has
-        a copy and is gone, so copies are made anew when one may be.
+        Nodes keep copies and get them from each other. If a node with a copy is gone, Ray waits
+        half a minute for it. So the copies are made again after a node may have been lost.
         """
         self._setup = self._ray.put(self._packed_setup)
         self._rows.clear()

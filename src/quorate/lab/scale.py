@@ -282,6 +282,6 @@ def ends(experiment: ScaleExperiment, asked: Questions) -> dict[str, int]:
 
 
 def _first(counts: IntArray, is_beyond: BoolArray) -> int:
-    """The first count beyond; 0 if there is none."""
+    """The first count for which `is_beyond` holds; 0 if it holds for no count."""
     found = np.flatnonzero(is_beyond)
     return int(counts[found[0]]) if len(found) else 0

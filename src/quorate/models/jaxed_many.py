@@ -53,8 +53,8 @@ class ManyPoints:
 def points_at_once(n_rows: int, limit: float | None = None) -> int:
     """How many points, a power of two, are evaluated together on so many rows.
 
-    `limit` is the number of bytes that one number for each row and point may take; that of a core
-    if there is none.
+    `limit` is the number of bytes that one number for each row and point may take. By default it is
+    that of a core.
     """
     most = int((device.ON_A_CORE if limit is None else limit) / (8 * max(n_rows, 1)))
     return 1 << max(most.bit_length() - 1, 0)

@@ -114,7 +114,7 @@ class Happening(StrEnum):
     RETIRED = "retired"  # it is not started again
     QUARANTINED = "quarantined"  # its answers contradict those of others
     RESTARTED = "restarted"
-    MOVED = "moved"  # it is started anew elsewhere, and nobody is to blame
+    MOVED = "moved"  # it starts again on another node, through no fault of its own
 
     @property
     def ends_work(self) -> bool:

@@ -65,7 +65,7 @@ class Blocks:
 
     @classmethod
     def of_rows(cls, cells: tuple[tuple[int, ...], ...], rows: Sequence[BlockRow]) -> "Blocks":
-        """The blocks that are told one by one."""
+        """Blocks from their rows, one row for each block."""
         columns = np.array(rows, dtype=float).reshape(-1, len(BlockRow._fields)).T
         begins, ends, *counts = columns
         return cls(cells, begins, ends, *(c.astype(np.int64) for c in counts))
