@@ -31,8 +31,9 @@ def reproduce_scale(experiment: ScaleExperiment, folder: Path) -> list[Path]:
 
 
 def _simulated(experiment: ScaleExperiment, asked: Questions, runs: list[Simulated]) -> Table:
+    size = f"{experiment.rows:,.0f} rows, {experiment.draws:,} draws"
     table = Table(
-        title=f"Exact runs in virtual time, {experiment.rows:,.0f} rows, {experiment.draws:,} draws",
+        title=f"Exact runs in virtual time, {size}",
         caption=f"{asked.n_blocks} blocks of points; with the time of the coordinator by the model",
     )
     for name in ("processes", "workers", "times", "messages", "seconds"):

@@ -117,7 +117,7 @@ class Homes:
         ]
 
     def moves(self, lives: Mapping[int, str], at_ease: Collection[int]) -> list[Leaving]:
-        """Workers to be started anew elsewhere; `placed` says where.
+        """Workers to start again on another node; `placed` says where.
 
         `at_ease` are workers that lose little by it. Of the holders of a shard only one moves at a
         time, so that the others go on.
