@@ -1,5 +1,6 @@
 """Rows in place, before a run: shards are planned, and workers tell what is in them."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,7 +41,12 @@ def cut_into_shards(
         return
     planned = _planned(data, settings, folder)
     with forgotten(planned):
-        yield _read(planned, model, settings, tell)
+        try:
+            shards = _read(planned, model, settings, tell)
+        except BaseException:
+            shutil.rmtree(planned.folder, ignore_errors=True)  # so that a next try finds it free
+            raise
+        yield shards
 
 
 def _planned(data: object, settings: Settings, folder: Path) -> PlacedShards:
