@@ -336,9 +336,28 @@ def test_a_worker_that_stops_while_it_reads_is_done_without(rows, plain, tmp_pat
     np.testing.assert_array_equal(found.unconstrained, plain.unconstrained)
 
 
-def test_rows_are_not_added_to_a_run_in_place(plain, tmp_path):
-    with pytest.raises(BadInputError, match="in place"):
-        quorate.update(plain, tmp_path / "0.parquet", progress=False)
+def test_files_that_arrive_later_are_added_in_place(rows, plain, tmp_path, rng, seed):
+    """Their rows are of another population: without them, the posterior is far away."""
+    new = {name: values[: N // 3] + 1.0 for name, values in rows.items()}
+    new["y"] = new["y"] + rng.normal(size=N // 3)
+    write(new, tmp_path / "new", np.arange(N // 3), n_files=1)
+    late = tmp_path / "new" / "0.parquet"
+    result = quorate.update(
+        plain, late, draws=400, seed=seed, run_dir=tmp_path / "run", progress=False, check=False
+    )
+    both = {name: np.concatenate([rows[name], new[name]]) for name in rows}
+    assert is_posterior_of(both, result.unconstrained)
+    assert not is_posterior_of(rows, result.unconstrained)
+    shards = PlacedShards.open(tmp_path / "run" / "shards")
+    assert shards.n_rows == (400, 400, 400, 400)
+    np.testing.assert_array_equal(np.concatenate(shards.rows_of_data()), np.arange(4 * 400))
+    assert quorate.resume(tmp_path / "run", draws=420, progress=False, check=False).n_draws == 420
+    with pytest.raises(BadInputError, match="among the files of the run"):
+        quorate.update(tmp_path / "run", late, progress=False)
+    with pytest.raises(BadInputError, match="Leave out `by`"):
+        quorate.update(plain, late, by="shuffle", progress=False)
+    with pytest.raises(BadInputError, match="rows of a site exist only there"):
+        quorate.update(plain, {"A": late}, progress=False)
 
 
 def test_a_folder_that_looks_like_a_site_is_a_folder(tmp_path, monkeypatch):

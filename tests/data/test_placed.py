@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from quorate.data.addresses import addresses_of
-from quorate.data.placed import PLACED, PlacedShards, places_of
+from quorate.data.placed import PLACED, Place, PlacedShards, places_of
+from quorate.data.placed_groups import labels_of_shards, with_groups
 from quorate.data.tables import open_table
 from quorate.errors import BadInputError
 from quorate.run import in_place
@@ -58,6 +60,20 @@ def test_a_file_of_a_later_quorate_says_so_whatever_else_it_holds(tmp_path):
     (tmp_path / PLACED).write_text(json.dumps({"schema": 2}))
     with pytest.raises(BadInputError, match="has schema 2; this quorate reads 1"):
         PlacedShards.open(tmp_path)
+
+
+def test_groups_of_further_shards_are_counted_on(tmp_path):
+    def planned(n_shards):
+        places = tuple(Place(site=f"site {i}", files=("x",)) for i in range(n_shards))
+        return PlacedShards(tmp_path / str(n_shards), "in-place:g", places)
+
+    found = [{"group": np.array(labels)} for labels in (["a", "b"], ["c"], ["longer", "d"])]
+    old = with_groups(planned(2), found[:2])
+    both = with_groups(planned(3), [*labels_of_shards(old), found[2]])
+    assert both.n_groups == (("group", (2, 1, 2)),)
+    assert both.labels("group").tolist() == ["a", "b", "c", "longer", "d"]
+    with pytest.raises(BadInputError, match="Group 'c' has rows in site 1 and in site 2"):
+        with_groups(planned(3), [*labels_of_shards(old), {"group": np.array(["c"])}])
 
 
 def test_a_folder_is_free_again_after_rows_could_not_be_read(lake, tmp_path, monkeypatch):

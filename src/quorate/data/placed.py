@@ -326,5 +326,12 @@ def told(shards: PlacedShards, facts: Sequence[Mapping[str, Any]]) -> PlacedShar
     )
 
 
+def facts_of(shards: PlacedShards) -> list[Mapping[str, Any]]:
+    """What workers have told of each shard, as `told` takes it."""
+    arrays = [[spec.name, spec.dtype, list(spec.row_shape)] for spec in shards.arrays]
+    known = zip(shards.n_rows, shards.fingerprints, strict=True)
+    return [{"arrays": arrays, "n_rows": n, "fingerprint": each} for n, each in known]
+
+
 def _listed(arrays: Sequence[ArraySpec]) -> str:
     return ", ".join(f"{spec.name} ({spec.dtype})" for spec in arrays)
