@@ -25,11 +25,13 @@ from quorate.protocol.pass_blocks import (
     blocks_of,
     fault_in_values,
     not_finite,
+    total_of,
 )
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
-from quorate.protocol.sums import NO_DENSITY, Sums, gradients_on_grid, values_on_grid
+from quorate.protocol.sums import Sums
 from quorate.protocol.teams import Teams
+from quorate.protocol.turns import Turns
 
 _TASK_SECONDS = 0.1  # that a task may take for which a worker gets several blocks
 SURVEYS = -1  # in place of a lane
@@ -80,6 +82,7 @@ class PassSchedule:
         self.teams = Teams(sums)
         self._requests = Requests()
         self._freed: list[Key] = []  # that nobody works on any more
+        self._turns = Turns(lambda worker: any(self._lacking(worker)))
         self._has_news = True
         self._surveys: dict[int, Arrays] = {}
         self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
@@ -99,11 +102,14 @@ class PassSchedule:
     # At the server: a question is answered when the sum is known at every point
 
     def next_task(self, worker: int, n_draws: int | None) -> Evaluate | Survey | None:
+        if not self._has_begun and not self._turns.is_free(worker):
+            return None
         key = self._requests.choose(worker, self._lacking(worker), self.now)
         if key is None:
             return None
         lane, question, first, wanted = key
         if lane == SURVEYS:
+            self._turns.begin(worker)
             return Survey(worker, (question,))
         asked = self.inquirer.open[lane]
         parts = self._sums(lane, first).parts_of(worker)
@@ -148,20 +154,23 @@ class PassSchedule:
 
     def take_back(self, worker: int) -> None:
         self._freed += self._requests.take_back(worker)
+        self._turns.lost(worker)
         self._has_news |= self.teams.lost(worker)
 
     def joined(self, worker: int, node: str) -> None:
         """Take in that a worker is there. Those of one node answer together."""
+        self._turns.joined(worker, node)
         is_news = self.teams.joined(worker, node)
         self._has_news |= is_news and self._has_begun  # surveys are for each worker
 
     def to_wake(self, now: float) -> Collection[int]:
         """Workers for whom there may be work now that there was not before."""
         keys, self._freed = [*self._requests.newly_late(now), *self._freed], []
+        called = self._turns.called()
         if self._has_news:
             self._has_news = False
             return self.teams.asked if self._has_begun else range(self.allocation.n_workers)
-        return {worker for key in keys for worker in self._who_can(key)}
+        return {*called, *(worker for key in keys for worker in self._who_can(key))}
 
     def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
         """Shards that no living worker can survey or answer for, as far as it is still needed."""
@@ -213,6 +222,7 @@ class PassSchedule:
     def _take_survey(self, answer: Surveyed) -> None:
         (shard,) = answer.task.shards
         self._requests.answered(answer.task.worker, [(SURVEYS, shard, 0, 0)], self.now)
+        self._turns.end(answer.task.worker)
         if shard not in self._surveys:
             self._surveyed(shard, part_of(answer.found, shard))
 
@@ -287,20 +297,7 @@ class PassSchedule:
         return self._blocks[task.lane][first : first + max(-(-answer.size // size), 1)]
 
     def _total(self, lane: int) -> tuple[Array, Array | None]:
-        """Sums at the first points of a question, up to one that is not known, and gradients."""
-        values, gradients = [], []
-        scales = self.inquirer.open[lane].scales
-        blocks = takewhile(lambda block: block.is_complete, self._blocks[lane])
-        for block in blocks:
-            n, dim = block.points.shape
-            found = values_on_grid(block.sums.total(block.values, n))
-            values.append(np.where(found > NO_DENSITY, found, -np.inf))
-            if scales is not None:
-                found = gradients_on_grid(block.sums.total(block.gradients, n * dim))
-                gradients.append(found.reshape(n, dim) / scales)
-        none: list[Array] = [np.empty(0)]
-        known = np.concatenate(values or none)
-        return known, np.concatenate(gradients) if gradients else None
+        return total_of(self._blocks[lane], self.inquirer.open[lane].scales)
 
     def _complete(self, lane: int) -> None:
         """Take in an answer that is complete; later, if that takes long and others are at work."""
