@@ -145,4 +145,7 @@ def _misshapen(array: CodedArray, size: int) -> str:
 
 def not_finite(*arrays: NDArray[Any]) -> str:
     """That numbers are not finite, in words; an empty string if they are."""
-    return "" if all(np.all(np.isfinite(array)) for array in arrays) else "values are not finite"
+    for array in arrays:
+        if not np.isfinite(array).all():
+            return "values are not finite"
+    return ""
