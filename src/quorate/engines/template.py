@@ -105,6 +105,7 @@ class Template:
 
     def __init__(self, log: Path) -> None:
         self._log = log
+        self._has_forked = False  # this one, or one that it replaces
         self._start()
 
     def _start(self) -> None:
@@ -113,7 +114,6 @@ class Template:
             files = Files(subprocess.DEVNULL, subprocess.DEVNULL, stderr.fileno())
             program = _TEMPLATE.format(control=control.fileno())
             self._guard = new_interpreter(files, program, control.fileno())
-        self._has_forked = False
 
     @property
     def pid(self) -> int:
@@ -139,7 +139,7 @@ class Template:
         return None
 
     def is_replaced(self) -> bool:
-        """Start a new one if this one has forked and is gone; whether that was done."""
+        """Start a new one if this one is gone, and templates can fork; whether that was done."""
         look = select.poll()
         look.register(self._control, 0)  # tells when nobody is at the other end
         if not self._has_forked or not look.poll(0):
