@@ -170,6 +170,8 @@ class HostProcess:
         child: Child | None = None
         if self._template is not None and not self._is_killed:
             child = self._template.fork(files)
+            if child is None and not self._is_killed and self._template.is_replaced():
+                child = self._template.fork(files)
         with self._lock:
             if child is None and not self._is_killed:
                 child = Interpreter(files)
