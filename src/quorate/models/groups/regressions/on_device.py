@@ -6,9 +6,10 @@ from quorate.models.groups.regressions.by_nodes import ByNodes
 from quorate.models.groups.regressions.compiled import CompiledByNodes
 from quorate.models.groups.regressions.compiled_gaussian import CompiledClosedForm
 from quorate.models.groups.regressions.gaussian import ClosedForm
+from quorate.models.groups.regressions.integrated import Integrated
 from quorate.models.groups.regressions.points import RoughFit
 from quorate.models.groups.regressions.preparation import prepared
-from quorate.models.groups.regressions.regression import GroupedRegression, Integrated
+from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.groups.regressions.tables import Tables
 
 
