@@ -2,6 +2,8 @@
 
 The likelihood sleeps, so that workers do not compete for cores. Pareto delays and one slow worker
 are put in. Times count from the moment at which workers begin, without the start of Python.
+
+Arguments: runs of each scheme, the first seed, and the method, merge or exact.
 """
 
 import sys
@@ -15,15 +17,18 @@ import numpy as np
 from quorate._types import Array
 from quorate.api import sample
 from quorate.engines.faults import Faults
+from quorate.engines.options import Processes
 from quorate.planner import plan
 from quorate.planner.measured import measured
 from quorate.run.history import History
+from quorate.run.settings import Method
 
 WORKERS, DRAWS = 4, 1200
 FAULTS = Faults(slow="1x3", straggle=1.5)
 SCHEMES = ("cmc", "grouped", "adaptive")
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 6
 FIRST_SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+METHOD: Method = "exact" if sys.argv[3:] == ["exact"] else "merge"
 SEEDS = range(FIRST_SEED, FIRST_SEED + RUNS)
 AT_ONCE = 4
 SLEEP = 0.002
@@ -59,12 +64,14 @@ def run(scheme: str, seed: int, folder: Path) -> float:
     sample(
         SleepyModel(),
         rows,
+        method=METHOD,
+        engine=Processes(WORKERS),
         workers=WORKERS,
         redundancy=2,
         scheme=scheme,
         draws=DRAWS,
         seed=seed,
-        sampler="ellipse",
+        sampler="ellipse" if METHOD == "merge" else "auto",
         faults=FAULTS,
         run_dir=folder,
         progress=False,

@@ -13,6 +13,7 @@ from quorate.cli.flags import WithFlags
 from quorate.errors import BadInputError
 from quorate.planner import Plan, plan
 from quorate.planner.words import duration
+from quorate.run.settings import METHODS
 
 
 @click.command(
@@ -31,6 +32,11 @@ from quorate.planner.words import duration
     "--latency",
     metavar="MODEL:…",
     help="Plan by a model of times, as in `quorate simulate`, such as pareto:MEAN,TAIL_INDEX.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    help="Plan for merged or exact draws.  [default: that of the run, or merge]",
 )
 @click.option("--slow", metavar="NxF", help="Make N workers F times slower; with --latency.")
 @click.option("--dead", metavar="N[@T]", help="Let N workers die at time T; with --latency.")
@@ -91,10 +97,8 @@ from quorate.planner.words import duration
 @click.option(
     "--realisations",
     type=int,
-    default=200,
-    show_default=True,
     metavar="Z",
-    help="Simulate each option so many times.",
+    help="Simulate each option so many times.  [default: 200, or 20 for exact draws]",
 )
 @click.option(
     "--seed", type=int, default=0, show_default=True, metavar="N", help="Set the random seed."

@@ -47,6 +47,8 @@ _NO_POINTS = np.empty((0, 0))  # they are not sent back
 _NO_NUMBERS = np.empty(0, dtype=np.int64)
 _ARRAYS_OF_EVALUATE = ("points", "scales", "coefficients")
 _GIVEN = "given"
+_ARRAYS = {*_ARRAYS_OF_EVALUATE, "numbers", _GIVEN}
+_PLAIN = {of: [f for f in of._fields if f not in _ARRAYS] for of in (Evaluate, ShardTask)}
 
 # ---------------------------------------------------------------- frames
 
@@ -132,8 +134,7 @@ def answer_of(frame: Frame) -> Answer:
 
 def _plain_fields(task: Evaluate | ShardTask) -> dict[str, Any]:
     """The fields of a task that are no arrays."""
-    arrays = {*_ARRAYS_OF_EVALUATE, "numbers", _GIVEN}
-    return {name: value for name, value in task._asdict().items() if name not in arrays}
+    return {name: getattr(task, name) for name in _PLAIN[type(task)]}
 
 
 def beat_frame(doing: Doing) -> Frame:

@@ -1,11 +1,11 @@
 """Exact runs and local parameters in virtual time: real answers, and times of a latency model.
 
 The coordinator, the scheme and the evaluations are the real ones. A worker takes one computing time
-for each shard of a task; where workers share a node, it is that of the worker that holds the shard.
-So an exact run in virtual time has the draws of a real one.
+for each shard of a task; where workers share a node, it is that of the worker that holds the shard,
+and their tasks wait for each other. So an exact run in virtual time has the draws of a real one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Protocol
@@ -46,10 +46,13 @@ class VirtualPasses:
     worker
         Answers all tasks, as any worker would.
     latency
-        Times of a task of one shard, whatever its number of points.
+        Times of one unit of work on one shard.
     nodes
         Node of each worker: those of one node answer together, and are lost together. By default
         each answers for itself.
+    units
+        How many units of work a task is for each of its shards. By default a task is one, whatever
+        its number of points.
     """
 
     def __init__(
@@ -59,10 +62,13 @@ class VirtualPasses:
         latency: LatencyModel,
         streams: Streams,
         nodes: Sequence[str] = (),
+        units: Callable[[Question], float] = lambda task: 1.0,
     ) -> None:
         allocation = coordinator.scheme.allocation
         self._coordinator, self._worker = coordinator, worker
         self._nodes = nodes or [""] * allocation.n_workers
+        self._units = units
+        self._free_at: dict[str | int, float] = {}
         self._times = ComputingTimes(latency, streams, allocation, nodes)
         self._deaths = _deaths(latency.death_times(streams, allocation.n_workers), nodes)
         self._numbers = count()
@@ -113,7 +119,10 @@ class VirtualPasses:
 
     def _schedule(self, task: Question, now: float) -> None:
         worker = task.worker
-        end = now + self._times.of(worker, task.shards)
+        home = self._nodes[worker] or worker
+        begin = max(now, self._free_at.get(home, 0.0))
+        end = begin + self._units(task) * self._times.of(worker, task.shards)
+        self._free_at[home] = end
         death = self._deaths[worker]
         if end <= death:
             self._push(end, task)

@@ -187,7 +187,7 @@ _TYPES: dict[object, type | tuple[type, ...]] = {
 
 def event_fields(event: Event) -> dict[str, Any]:
     """The fields of an event in JSON values, with its kind."""
-    return {"kind": event.kind.value, **{f.name: getattr(event, f.name) for f in fields(event)}}
+    return {"kind": event.kind, **vars(event)}
 
 
 def is_event(kind: object) -> bool:

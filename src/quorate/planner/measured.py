@@ -10,14 +10,14 @@ missing. If the tail is heavy, the largest fifth of a worker's factors follows a
 index all workers share. Factors are independent: slow spells are not modelled.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from quorate._types import Array, IntArray
+from quorate._types import Array, BoolArray, IntArray
 from quorate.engines.latency import uniforms
 from quorate.errors import require
 from quorate.numerics.streams import Purpose, Streams
@@ -98,12 +98,13 @@ class Measured:
     """A latency model (see `quorate.engines.latency.LatencyModel`) made from measured times.
 
     With as many workers as the run had, each of these takes part once, in a random place. With
-    other numbers, each takes part in as many copies as needed.
+    other numbers, each takes part in as many copies as needed. In an exact run, workers that answer
+    together count as one.
 
     Parameters
     ----------
     levels
-        Usual seconds for one draw of one shard, of each worker.
+        Usual seconds for one draw of one shard, or one point in an exact run, of each worker.
     deaths
         When each worker was lost for good, infinity if never.
     factors, shares, workers
@@ -134,7 +135,7 @@ class Measured:
 
     @property
     def n_workers(self) -> int:
-        """K of the run."""
+        """K of the run; or how many answer in it, where workers answer together."""
         return len(self.levels)
 
     @cached_property
@@ -218,48 +219,80 @@ def measured(folder: Path) -> tuple[Measured, History]:
     with History(folder) as history:
         history.read()
     require(
-        history.passes is None,
-        f"The run in {folder} is exact. Plans compare how draws of shards are merged: plan by a "
-        "run with method='merge', or by `latency`.",
-    )
-    require(
-        bool(np.any(history.blocks().first_draws > 0)),
+        not np.all(_is_warm_up(history)),
         f"The run in {folder} has no block after warm-up to plan from. Let it run for longer.",
     )
     return measured_times(history), history
 
 
-def measured_times(history: History) -> Measured:
-    """The times of a run whose history has been read."""
+def _is_warm_up(history: History) -> BoolArray:
+    """Which blocks are the first of their chain; or, in an exact run, the survey of a shard."""
     blocks = history.blocks()
-    is_first = blocks.first_draws == 0
+    counts = blocks.first_draws if history.passes is None else blocks.n_draws
+    return np.asarray(counts == 0)
+
+
+def _machines(history: History) -> IntArray:
+    """Where each worker lives: those that answer together in an exact run share a machine."""
+    spoken_for = {} if history.passes is None else history.passes.spoken_for
+    first = [min(worker, spoken_for.get(worker, worker)) for worker in range(history.n_workers)]
+    return np.unique(first, return_inverse=True)[1]
+
+
+def _by_machine(blocks: Blocks, machines: IntArray) -> Blocks:
+    """The same blocks with machines in place of workers: a machine does one after the other."""
+    workers, begins = machines[blocks.workers], blocks.begins.copy()
+    for machine in np.unique(workers):
+        (mine,) = np.nonzero(workers == machine)
+        begins[mine[1:]] = np.maximum(begins[mine[1:]], blocks.ends[mine[:-1]])
+    return replace(blocks, workers=workers, begins=begins)
+
+
+def measured_times(history: History) -> Measured:
+    """The times of a run whose history has been read.
+
+    In an exact run they are those of points in place of draws, and of machines in place of workers.
+    """
+    machines, is_first = _machines(history), _is_warm_up(history)
+    n_machines = int(machines.max()) + 1
+    blocks = _by_machine(history.blocks(), machines)
     # While a worker is restarted, its next block waits: that time is the block's.
     seconds = np.maximum(blocks.ends - blocks.begins + blocks.outages, _AT_ONCE)
     warm, warm_seconds = blocks.chosen(~is_first), seconds[~is_first]
     cold, cold_seconds = blocks.chosen(is_first), seconds[is_first]
     n_draws = warm.n_draws * warm.n_shards
-    levels = _levels(warm_seconds / n_draws, warm, history.n_workers)
+    levels = _levels(warm_seconds / n_draws, warm, n_machines)
     factors = warm_seconds / n_draws / levels[warm.workers]
     order = np.argsort(factors)
     heard = sorted(set(blocks.workers.tolist()))
-    silent = tuple(worker for worker in range(history.n_workers) if worker not in heard)
-    start = float(np.median([blocks.of(worker).begins[0] for worker in heard]))
-    gone = history.gone()
+    silent = tuple(machine for machine in range(n_machines) if machine not in heard)
+    start = float(np.median([blocks.of(machine).begins[0] for machine in heard]))
+    gone = [history.gone().get(worker, np.inf) for worker in range(history.n_workers)]
+    deaths = np.full(n_machines, -np.inf)
+    np.maximum.at(deaths, machines, gone)
     begun = _begun(history, warm, levels)
-    for worker in set(silent) - set(gone):
-        levels[worker] *= max(1.0, (history.seconds - start) / float(np.median(cold_seconds)))
+    for machine in silent:
+        if np.isinf(deaths[machine]):
+            longest = (history.seconds - start) / float(np.median(cold_seconds))
+            levels[machine] *= max(1.0, longest)
     return Measured(
         levels=levels,
-        deaths=np.array([gone.get(worker, np.inf) for worker in range(history.n_workers)]),
+        deaths=deaths,
         factors=factors[order],
         shares=n_draws[order] / n_draws.sum(),
         workers=warm.workers[order],
         begun=begun,
-        block=int(np.median(np.repeat(n_draws, n_draws))),
+        block=_usual(n_draws),
         warm_up=_warm_up(cold, cold_seconds, levels),
         start=start,
         silent=silent,
     )
+
+
+def _usual(sizes: IntArray) -> int:
+    """The size of the block that holds the middle one of all draws."""
+    ordered = np.sort(sizes)
+    return int(ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)])
 
 
 def _warm_up(first: Blocks, seconds: Array, levels: Array) -> float:

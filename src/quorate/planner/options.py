@@ -8,9 +8,10 @@ import numpy as np
 
 from quorate._registry import option_names
 from quorate._types import Array, Progress
-from quorate.engines.latency import Slowed
+from quorate.engines.latency import Scaled
 from quorate.errors import BadInputError, require
 from quorate.planner.losses import survives_typically
+from quorate.planner.passes import ExactRun, passes_in_virtual_time
 from quorate.planner.simulated import simulated
 from quorate.protocol.allocation import check_sizes
 from quorate.protocol.scheme import SchemeOptions
@@ -141,8 +142,9 @@ def compared(
     dim: int,
     realisations: int,
     progress: Progress,
+    exact: ExactRun | None,
 ) -> list[Option]:
-    """All options of a grid. `work` holds for `measured_at` workers.
+    """All options of a grid. `work` holds for `measured_at` workers; it is of a merge, or `exact`.
 
     With K workers a shard has `measured_at` / K times as many rows. The share `rows_share` of the
     time of a draw grows with them, and blocks have the more draws the faster these are.
@@ -154,11 +156,11 @@ def compared(
         scaled = replace(
             work,
             n_workers=n_workers,
-            latency=Slowed(work.latency, n_workers, factor),
+            latency=Scaled(work.latency, factor),
             block=max(1, round(work.block / factor)) if work.block > 1 else 1,
             task=max(1, work.n_draws // TASKS_PER_SHARD),
         )
-        options += _options(grid.choices(n_workers), scaled, dim, realisations)
+        options += _options(grid.choices(n_workers), scaled, dim, realisations, exact)
         progress(i + 1, len(grid.workers))
     if not options:
         tried, workers = _listed(grid.redundancies), _listed(grid.workers)
@@ -170,8 +172,21 @@ def compared(
 
 
 def _options(
-    choices: Sequence[SchemeOptions], work: Work, dim: int, realisations: int
+    choices: Sequence[SchemeOptions],
+    work: Work,
+    dim: int,
+    realisations: int,
+    exact: ExactRun | None,
 ) -> list[Option]:
+    if exact is None:
+        finished = _merges(choices, work, realisations)
+    else:
+        of_run = work, exact, dim, realisations
+        finished = [passes_in_virtual_time(choice, *of_run) for choice in choices]
+    return [_option(*pair, work, dim) for pair in zip(choices, finished, strict=True)]
+
+
+def _merges(choices: Sequence[SchemeOptions], work: Work, realisations: int) -> list[Outcomes]:
     n_blocks = 2 * -(-work.n_draws // work.block)
     per_slice = max(1, _MOST_AT_ONCE // (work.n_workers * n_blocks))
     outcomes: list[list[Array]] = [[] for _ in choices]
@@ -179,8 +194,7 @@ def _options(
         part = Realisations(work, first, min(per_slice, realisations - first))
         for choice, found in zip(choices, outcomes, strict=True):
             found.append(np.array(_outcomes(choice, part)))
-    finished = [Outcomes(*np.concatenate(found, axis=1)) for found in outcomes]
-    return [_option(*pair, work, dim) for pair in zip(choices, finished, strict=True)]
+    return [Outcomes(*np.concatenate(found, axis=1)) for found in outcomes]
 
 
 def _outcomes(choice: SchemeOptions, realisations: Realisations) -> Outcomes:

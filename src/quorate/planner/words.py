@@ -8,6 +8,7 @@ from quorate.engines.latency import LatencyModel
 from quorate.errors import named_workers
 from quorate.planner.measured import Measured
 from quorate.planner.options import NEARLY_AS_FAST, Option
+from quorate.protocol.pass_blocks import BLOCK
 
 _MINUTE, _HOUR = 60.0, 3600.0
 _CRITERION = (
@@ -27,22 +28,35 @@ def duration(seconds: float) -> str:
     return f"{seconds / _HOUR:.1f} h"
 
 
-def assumed(latency: str | LatencyModel, slow: str | None, dead: str | None, n_shards: int) -> str:
+def assumed(
+    latency: str | LatencyModel,
+    slow: str | None,
+    dead: str | None,
+    n_shards: int,
+    *,
+    is_exact: bool,
+) -> str:
     """The assumptions about workers and blocks, in a line."""
     given = [f"{slow} slower" if slow else "", f"{dead} dead" if dead else ""]
     workers = " and ".join(filter(None, given))
     others = f", workers {workers}" if workers else ""
-    return f"Assumed: {latency} seconds for one draw of one of {n_shards} shards{others}."
+    what = f"{BLOCK} points on" if is_exact else "one draw of"
+    return f"Assumed: {latency} seconds for {what} one of {n_shards} shards{others}."
 
 
-def seen(run: Measured) -> str:
+def seen(run: Measured, n_workers: int) -> str:
     """How workers and blocks of a run vary, in a line."""
+    n = run.n_workers
+    who, where = "worker", ""
+    if n < n_workers:
+        who, where = "process", f" in {n} process{'es' if n > 1 else ''}"
     ratio = float(run.levels.max() / np.median(run.levels))
-    slowest = f"the slowest worker takes {'at least ' * bool(run.silent)}{ratio:.2g} times as long"
+    slowest = f"the slowest {who} takes {'at least ' * bool(run.silent)}{ratio:.2g} times as long"
     lost = np.flatnonzero(np.isfinite(run.deaths)).tolist()
-    losses = f", {named_workers(lost)} {'was' if len(lost) == 1 else 'were'} lost" if lost else ""
+    named = named_workers(lost) if who == "worker" else f"{len(lost)} of them"
+    losses = f", {named} {'was' if len(lost) == 1 else 'were'} lost" if lost else ""
     return (
-        f"Measured: {run.n_workers} workers, {len(run.factors)} blocks; {slowest} as the median "
+        f"Measured: {n_workers} workers{where}, {len(run.factors)} blocks; {slowest} as the median "
         f"one{losses}; {_tail(run)}."
     )
 

@@ -7,7 +7,7 @@ a simulated experiment makes a million of them.
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
@@ -142,6 +142,7 @@ class Stop(NamedTuple):
 
 
 Question = Evaluate | Survey | ShardTask  # work with a single answer
+Q = TypeVar("Q", Survey, ShardTask)
 Work = Task | Evaluate | Survey | ShardTask
 Command = Task | Evaluate | Survey | ShardTask | Release | Keep | Start | Kill | Note | Stop
 
@@ -211,10 +212,10 @@ class Values(NamedTuple):
         return True
 
 
-class Surveyed(NamedTuple):
-    """What a survey found, by shard and name; nothing of shards that have no mode."""
+class _Found(NamedTuple, Generic[Q]):
+    """What a worker found about shards: arrays by name."""
 
-    task: Survey
+    task: Q
     found: Arrays
 
     @property
@@ -233,29 +234,19 @@ class Surveyed(NamedTuple):
         return True
 
 
-class ShardFound(NamedTuple):
-    """What a worker found out about the rows of a shard: arrays by name.
+class Surveyed(_Found[Survey]):
+    """What a survey found, by shard and name; nothing of shards that have no mode."""
+
+    __slots__ = ()
+
+
+class ShardFound(_Found[ShardTask]):
+    """What a worker found out about the rows of a shard.
 
     The points of the task, and what else it was given, are not sent back.
     """
 
-    task: ShardTask
-    found: Arrays
-
-    @property
-    def size(self) -> int:
-        """Shards that it is about."""
-        return len(self.task.shards)
-
-    @property
-    def n_floats(self) -> int:
-        """Numbers sent."""
-        return sum(array.size for array in self.found.values())
-
-    @property
-    def ends_task(self) -> bool:
-        """Always: it comes all at once."""
-        return True
+    __slots__ = ()
 
 
 Answer = Block | Values | Surveyed | ShardFound

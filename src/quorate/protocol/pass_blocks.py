@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray
 from quorate.protocol.messages import Evaluate, Values
-from quorate.protocol.sums import Part, Sums
+from quorate.protocol.sums import NO_DENSITY, Part, Sums, gradients_on_grid, values_on_grid
 from quorate.protocol.teams import Grouping, Teams
 
 BLOCK = 64  # points that a worker is asked for at a time
@@ -102,6 +103,24 @@ def _agree(known: CodedArray, values: CodedArray) -> bool:
     return bool(np.all(np.abs(known - values) <= _SAME * (1 + np.abs(known))))
 
 
+def total_of(blocks: Sequence[PassBlock], scales: Array | None) -> tuple[Array, Array | None]:
+    """Sums at the first points of a question, up to one that is not known, and gradients.
+
+    Gradients are there if there are `scales`, their units.
+    """
+    values, gradients = [], []
+    for block in takewhile(lambda block: block.is_complete, blocks):
+        n, dim = block.points.shape
+        found = values_on_grid(block.sums.total(block.values, n))
+        values.append(np.where(found > NO_DENSITY, found, -np.inf))
+        if scales is not None:
+            found = gradients_on_grid(block.sums.total(block.gradients, n * dim))
+            gradients.append(found.reshape(n, dim) / scales)
+    none: list[Array] = [np.empty(0)]
+    known = np.concatenate(values or none)
+    return known, np.concatenate(gradients) if gradients else None
+
+
 def fault_in_values(answer: Values, blocks: Sequence[PassBlock], *, with_gradients: bool) -> str:
     """Why an answer cannot be one for these blocks; an empty string if it can."""
     n = sum(len(block.points) for block in blocks)
@@ -126,4 +145,7 @@ def _misshapen(array: CodedArray, size: int) -> str:
 
 def not_finite(*arrays: NDArray[Any]) -> str:
     """That numbers are not finite, in words; an empty string if they are."""
-    return "" if all(np.all(np.isfinite(array)) for array in arrays) else "values are not finite"
+    for array in arrays:
+        if not np.isfinite(array).all():
+            return "values are not finite"
+    return ""

@@ -8,7 +8,6 @@ answered when the sum is known at all its points; the inquirer then asks the nex
 
 from collections.abc import Collection, Iterator
 from itertools import takewhile
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from quorate._types import Array
 from quorate.numerics.named_arrays import part as part_of
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.coordinator import WakingCoordinator
-from quorate.protocol.inquirer import Inquirer
+from quorate.protocol.inquirer import SURVEYS, Answered, Inquirer
 from quorate.protocol.messages import Arrays, Command, Evaluate, Survey, Surveyed, Values
 from quorate.protocol.pass_blocks import (
     BLOCK,
@@ -25,22 +24,15 @@ from quorate.protocol.pass_blocks import (
     blocks_of,
     fault_in_values,
     not_finite,
+    total_of,
 )
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
-from quorate.protocol.sums import NO_DENSITY, Sums, gradients_on_grid, values_on_grid
+from quorate.protocol.sums import Sums
+from quorate.protocol.surveying import Surveying
 from quorate.protocol.teams import Teams
 
 _TASK_SECONDS = 0.1  # that a task may take for which a worker gets several blocks
-SURVEYS = -1  # in place of a lane
-
-
-class Answered(NamedTuple):
-    """A question that is answered, for the journal; or a shard that is surveyed."""
-
-    lane: int  # SURVEYS for a survey
-    number: int  # of the question, or the shard
-    arrays: Arrays
 
 
 class PassSchedule:
@@ -64,11 +56,20 @@ class PassSchedule:
         How the scheme sums over shards.
     needs_surveys
         Whether shards are surveyed before the first question.
+    devices
+        Workers that compute on a device, where others do not.
     """
 
     quarantined = NOBODY
 
-    def __init__(self, sums: Sums, inquirer: Inquirer, *, needs_surveys: bool) -> None:
+    def __init__(
+        self,
+        sums: Sums,
+        inquirer: Inquirer,
+        *,
+        needs_surveys: bool,
+        devices: Collection[int] = (),
+    ) -> None:
         # Data allocation: that of the scheme
         self.allocation: Allocation = sums.allocation
         self.inquirer = inquirer
@@ -80,11 +81,13 @@ class PassSchedule:
         self.teams = Teams(sums)
         self._requests = Requests()
         self._freed: list[Key] = []  # that nobody works on any more
+        self._surveying = Surveying(self.allocation, self._lacking, devices)
         self._has_news = True
         self._surveys: dict[int, Arrays] = {}
         self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
         self._put_off: list[int] = []  # lanes whose question is answered, but not taken in
         self._has_begun = False
+        self._n_complete = 0  # as the inquirer says, which only an answer changes
         if not needs_surveys:
             self._begin()
 
@@ -93,16 +96,15 @@ class PassSchedule:
         """Shards that are surveyed."""
         return len(self._surveys)
 
-    # At worker k: evaluate, and send the sum
-
-    # At the server: a question is answered when the sum is known at every point
-
     def next_task(self, worker: int, n_draws: int | None) -> Evaluate | Survey | None:
+        if not self._has_begun and not self._surveying.is_free(worker):
+            return None
         key = self._requests.choose(worker, self._lacking(worker), self.now)
         if key is None:
             return None
         lane, question, first, wanted = key
         if lane == SURVEYS:
+            self._surveying.begin(worker)
             return Survey(worker, (question,))
         asked = self.inquirer.open[lane]
         parts = self._sums(lane, first).parts_of(worker)
@@ -143,16 +145,18 @@ class PassSchedule:
             self._take_survey(answer)
         else:
             self._take_values(answer)
-        return self.inquirer.n_complete
+        return self._n_complete
 
     def take_back(self, worker: int) -> None:
         self._freed += self._requests.take_back(worker)
+        self._has_news |= self._surveying.lost(worker)
         self._has_news |= self.teams.lost(worker)
 
     def joined(self, worker: int, node: str) -> None:
         """Take in that a worker is there. Those of one node answer together."""
-        is_news = self.teams.joined(worker, node)
-        self._has_news |= is_news and self._has_begun  # surveys are for each worker
+        self._surveying.joined(worker, node)
+        is_news = self.teams.joined(worker, node)  # surveys are for each worker
+        self._has_news |= is_news and self._has_begun
 
     def to_wake(self, now: float) -> Collection[int]:
         """Workers for whom there may be work now that there was not before."""
@@ -160,7 +164,8 @@ class PassSchedule:
         if self._has_news:
             self._has_news = False
             return self.teams.asked if self._has_begun else range(self.allocation.n_workers)
-        return {worker for key in keys for worker in self._who_can(key)}
+        able = (worker for key in keys for worker in self._who_can(key))
+        return {*self._surveying.called(), *able}
 
     def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
         """Shards that no living worker can survey or answer for, as far as it is still needed."""
@@ -172,7 +177,7 @@ class PassSchedule:
 
     def leave_out(self, shards: Collection[int]) -> int:
         """Nothing: without a shard it is another posterior."""
-        return self.inquirer.n_complete
+        return self._n_complete
 
     def fault_in(self, answer: Values | Surveyed) -> str:
         """Why an answer cannot be one; an empty string if it can."""
@@ -197,7 +202,7 @@ class PassSchedule:
         elif asked is not None and asked.number == number:
             self._settle(lane, arrays["values"], arrays.get("gradients"))
         self.answered.clear()
-        return self.inquirer.n_complete
+        return self._n_complete
 
     def next_late(self, now: float) -> float:
         """When something that was asked for will be late."""
@@ -212,6 +217,7 @@ class PassSchedule:
     def _take_survey(self, answer: Surveyed) -> None:
         (shard,) = answer.task.shards
         self._requests.answered(answer.task.worker, [(SURVEYS, shard, 0, 0)], self.now)
+        self._surveying.end(answer.task.worker)
         if shard not in self._surveys:
             self._surveyed(shard, part_of(answer.found, shard))
 
@@ -232,7 +238,7 @@ class PassSchedule:
         """What `worker` can be asked for, in the order in which it is wanted."""
         if not self._has_begun:
             for shard in self.allocation.shards_of(worker):
-                if shard not in self._surveys:
+                if shard not in self._surveys and self._surveying.may(worker, shard):
                     yield SURVEYS, shard, 0, 0
             return
         for lane, asked in sorted(self.inquirer.open.items(), key=lambda item: item[1].number):
@@ -286,20 +292,7 @@ class PassSchedule:
         return self._blocks[task.lane][first : first + max(-(-answer.size // size), 1)]
 
     def _total(self, lane: int) -> tuple[Array, Array | None]:
-        """Sums at the first points of a question, up to one that is not known, and gradients."""
-        values, gradients = [], []
-        scales = self.inquirer.open[lane].scales
-        blocks = takewhile(lambda block: block.is_complete, self._blocks[lane])
-        for block in blocks:
-            n, dim = block.points.shape
-            found = values_on_grid(block.sums.total(block.values, n))
-            values.append(np.where(found > NO_DENSITY, found, -np.inf))
-            if scales is not None:
-                found = gradients_on_grid(block.sums.total(block.gradients, n * dim))
-                gradients.append(found.reshape(n, dim) / scales)
-        none: list[Array] = [np.empty(0)]
-        known = np.concatenate(values or none)
-        return known, np.concatenate(gradients) if gradients else None
+        return total_of(self._blocks[lane], self.inquirer.open[lane].scales)
 
     def _complete(self, lane: int) -> None:
         """Take in an answer that is complete; later, if that takes long and others are at work."""
@@ -318,7 +311,7 @@ class PassSchedule:
         put_off, self._put_off = self._put_off, []
         for lane in put_off:
             self._settle(lane, *self._total(lane))
-        return self.inquirer.n_complete
+        return self._n_complete
 
     def _settle(self, lane: int, values: Array, gradients: Array | None) -> None:
         """Tell the inquirer the answer, and open its next questions."""
@@ -332,6 +325,7 @@ class PassSchedule:
 
     def _open_questions(self) -> None:
         self._has_news = True
+        self._n_complete = self.inquirer.n_complete
         for lane, asked in self.inquirer.open.items():
             if lane not in self._blocks:
                 self._blocks[lane] = blocks_of(asked.points)

@@ -4,7 +4,7 @@ A run leaves them in a file, so that a report needs neither the model nor the dr
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,7 +114,7 @@ class Densities:
     def of(
         cls,
         scalars: Sequence[tuple[str, Array]],
-        shard_draws: Mapping[int, Array],
+        shard_draws: Iterable[tuple[int, Array]],
         named: Callable[[Array], Mapping[str, Array]],
         most: int | None = None,
     ) -> "Densities":
@@ -125,24 +125,28 @@ class Densities:
         scalars
             Merged draws by name.
         shard_draws
-            Unconstrained draws by shard, (n, d) each.
+            Numbers of shards with their unconstrained draws, (n, d) each.
         named
             Turns draws of a shard into draws of scalars by name.
         most
             Number of scalars, at most; by default as many as a report shows.
         """
+        few = {
+            shard: np.ascontiguousarray(draws[:: -(-len(draws) // _ENOUGH) or 1])
+            for shard, draws in shard_draws
+        }
         if most is None:
-            most = max(_FEWEST_PANELS, _MOST_CURVES // (len(shard_draws) + 1))
+            most = max(_FEWEST_PANELS, _MOST_CURVES // (len(few) + 1))
         shown = scalars[:most]
         behind = []
-        for draws in shard_draws.values():
-            by_name = named(draws[:: -(-len(draws) // _ENOUGH) or 1])
+        for draws in few.values():
+            by_name = named(draws)
             behind.append({name: Curve.of(by_name[name]) for name, _ in shown})
         listed = [
             Marginal(name, Curve.of(values), [curves[name] for curves in behind])
             for name, values in shown
         ]
-        return cls(listed, list(shard_draws), len(scalars) - len(shown))
+        return cls(listed, list(few), len(scalars) - len(shown))
 
     def thinned(self) -> "Densities":
         """Curves with as many points as the eye sees on a small picture."""

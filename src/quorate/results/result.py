@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ class Result:
 
     model: Model
     unconstrained: Array
-    shard_draws: tuple[Array, ...]
+    shard_draws: Sequence[Array]
     weights: Array | None
     timeline: Timeline
     scheme: str
@@ -195,7 +196,7 @@ class Result:
         if self.n_chains > 1:
             return ess_and_rhat_of_chains(functions, self.n_chains)
         shard_draws = () if self.weights is None else self.shard_draws
-        n_fewest = min(map(len, (self.unconstrained, *shard_draws)))
+        n_fewest = min(map(len, chain((self.unconstrained,), shard_draws)))
         if n_fewest <= fewest_draws(self.unconstrained.shape[1]):
             unknown = np.full(len(functions), np.nan)
             return unknown, unknown
@@ -276,12 +277,11 @@ class Result:
         """Densities of scalars, and of the shards behind them, without a restored prior."""
         has_model = not getattr(self.model, "is_stored", False)
         included = [s for s in range(self.workers) if has_model and s not in self.excluded]
-        shards = dict(zip(included, self.shard_draws, strict=False))
 
         def named(draws: Array) -> dict[str, Array]:
             return dict(named_scalars(self.model.constrain(draws)))
 
-        return Densities.of(scalars, shards, named, most)
+        return Densities.of(scalars, zip(included, self.shard_draws, strict=False), named, most)
 
     def _chosen(self, names: Sequence[str] | None) -> list[tuple[str, Array]]:
         if names is None:

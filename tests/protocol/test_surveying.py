@@ -1,0 +1,100 @@
+"""Workers that share a process survey one shard at a time."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.engines.latency import ShiftedExponential
+from quorate.engines.virtual_passes import VirtualPasses
+from quorate.lab.scale import Pooled
+from quorate.numerics.streams import Streams
+from quorate.passes.inquiry import Inquiry
+from quorate.protocol.allocation import cyclic
+from quorate.protocol.exact import ExactScheme
+from quorate.protocol.messages import Survey, WorkerJoined, WorkerLost
+from quorate.protocol.passes import PassCoordinator
+from quorate.protocol.sums import AnyHolder
+from quorate.protocol.surveying import Surveying
+
+DIM = 2
+
+
+def coordinator(n_workers, redundancy, draws=64, devices=()):
+    inquiry = Inquiry(np.zeros(DIM), ("a", "b"), draws, 0, has_gradient=False)
+    sums = AnyHolder.by_shard(cyclic(n_workers, redundancy))
+    return PassCoordinator(ExactScheme(sums, inquiry, devices), draws)
+
+
+def surveys(commands):
+    return [command for command in commands if isinstance(command, Survey)]
+
+
+def test_a_process_surveys_one_shard_at_a_time():
+    run = coordinator(8, 2)
+    given_out = [s for k in range(8) for s in surveys(run.handle(WorkerJoined(k, f"{k % 2}")))]
+    assert len(given_out) == 2
+    answering = Pooled(8, DIM)
+    n_answered = 0
+    while given_out and n_answered < 8:
+        task = given_out.pop(0)
+        commands = run.handle(next(answering.answers(task)), now=n_answered // 2 + 1.0)
+        n_answered += 1
+        given_out += surveys(commands)
+        assert len({task.worker % 2 for task in given_out}) == len(given_out)
+    assert run.scheme.n_surveyed == 8
+
+
+@given(st.integers(1, 4), st.integers(0, 2**16))
+def test_no_survey_is_made_twice_because_it_waits(n_processes, seed):
+    """Times vary by a fifth, and nothing is late that is not waiting for another in its process."""
+    run = coordinator(12, 2)
+    nodes = [f"{k % n_processes}" for k in range(12)]
+    latency = ShiftedExponential(0.9, 0.01)
+    timeline = VirtualPasses(run, Pooled(12, DIM), latency, Streams(seed), nodes).run()
+    assert timeline.finished
+    assert sum(len(shards) == 1 for shards in timeline.block_shards[:12]) == 12
+    assert run.scheme.n_surveyed == 12
+    asked = list(timeline.block_shards[:12])
+    assert len(set(asked)) == 12
+
+
+def test_those_who_are_gone_are_not_waited_for():
+    """Of three workers of a process the second is lost while it waits: the third comes next."""
+    turns = Surveying(cyclic(3, 2), lambda worker: [worker + 1], ())
+    for worker in range(3):
+        turns.joined(worker, "here")
+    turns.begin(0)
+    assert not turns.is_free(1)
+    assert not turns.is_free(2)
+    turns.lost(1)
+    turns.end(0)
+    assert turns.called() == [2]
+    turns.begin(2)
+    turns.lost(2)
+    assert turns.called() == []
+    assert turns.is_free(0)
+
+
+def test_a_lost_worker_hands_its_turn_on():
+    run = coordinator(4, 2)
+    for k in range(4):
+        run.handle(WorkerJoined(k, "one"))
+    (again,) = surveys(run.handle(WorkerLost(0)))
+    assert again.worker != 0
+    assert again.shards == (0,) or 0 not in run.scheme.allocation.shards_of(again.worker)
+
+
+def test_a_device_surveys_one_shard_itself_unless_it_is_lost():
+    """Worker 0 comes late: the others leave its first shard to it, and take it if it is gone."""
+    run, answering = coordinator(3, 3, devices=[0]), Pooled(3, DIM)
+    tasks = [s for k in (1, 2) for s in surveys(run.handle(WorkerJoined(k)))]
+    for task in tasks:
+        assert not surveys(run.handle(next(answering.answers(task)), now=1.0))
+    assert run.scheme.n_surveyed == 2
+    assert not surveys(run.wake(1000.0))
+    (own,) = surveys(run.handle(WorkerJoined(0), now=1000.0))
+    assert own.shards == (0,)
+    (instead,) = surveys(run.handle(WorkerLost(0), now=1001.0))
+    assert instead.shards == (0,)
+    run.handle(next(answering.answers(instead)), now=1002.0)
+    assert run.scheme.n_surveyed == 3
