@@ -138,23 +138,23 @@ def mixed(scale: float) -> dict[str, object]:
     data = regression(int(100_000 * scale), 20)
     engine = Processes(devices="gpu,cpu,cpu,cpu,cpu", restarts=0)
     setting = {"workers": 5, "scheme": Grouped(redundancy=5)}
-    killed: list[float] = []
+    killed: list[dict[str, float]] = []
 
     def kill(progress: Progress) -> None:
         if progress.draws >= progress.target / 2 and not killed:
             os.kill(worker_process(progress), signal.SIGKILL)
-            killed.append(progress.seconds)
+            killed.append({"seconds": progress.seconds, "draws": progress.draws})
 
     plans: list[dict[str, object]] = []
     undisturbed, plain = drawn(
         data, 120_000, engine, after=lambda run: plans.append(planned(run)), **setting
     )
-    result, figures = drawn(data, 120_000, engine, listen=kill, **setting)
+    result, figures = drawn(data, 120_000, engine, listen=kill, every=0.01, **setting)
     return {
         "undisturbed": plain,
         "planned": plans[0],
         "killed": figures,
-        "killed_after_seconds": killed,
+        "killed_after": killed,
         "draws": len(result.unconstrained),
         "means_apart_in_sds": apart(result, undisturbed),
         "happened": [f"{t:.1f} s: worker {n.worker} {n.what}" for t, n in result.timeline.notes],

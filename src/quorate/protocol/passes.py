@@ -8,7 +8,6 @@ answered when the sum is known at all its points; the inquirer then asks the nex
 
 from collections.abc import Collection, Iterator
 from itertools import takewhile
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from quorate._types import Array
 from quorate.numerics.named_arrays import part as part_of
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.coordinator import WakingCoordinator
-from quorate.protocol.inquirer import Inquirer
+from quorate.protocol.inquirer import SURVEYS, Answered, Inquirer
 from quorate.protocol.messages import Arrays, Command, Evaluate, Survey, Surveyed, Values
 from quorate.protocol.pass_blocks import (
     BLOCK,
@@ -34,15 +33,6 @@ from quorate.protocol.surveying import Surveying
 from quorate.protocol.teams import Teams
 
 _TASK_SECONDS = 0.1  # that a task may take for which a worker gets several blocks
-SURVEYS = -1  # in place of a lane
-
-
-class Answered(NamedTuple):
-    """A question that is answered, for the journal; or a shard that is surveyed."""
-
-    lane: int  # SURVEYS for a survey
-    number: int  # of the question, or the shard
-    arrays: Arrays
 
 
 class PassSchedule:

@@ -11,8 +11,9 @@ from quorate.models.subposterior import Target
 from quorate.numerics.ess import ess_of_chains
 from quorate.passes.first_fit import Before
 from quorate.protocol.exact import ExactScheme
+from quorate.protocol.inquirer import SURVEYS, Answered
 from quorate.protocol.messages import Command, Evaluate, Keep, Stop, Survey, Surveyed, Values
-from quorate.protocol.passes import SURVEYS, Answered, PassCoordinator
+from quorate.protocol.passes import PassCoordinator
 from quorate.protocol.sums import Sums
 from quorate.results.result import Result
 from quorate.run.earlier_fit import before_of

@@ -34,7 +34,7 @@ from quorate.journal import (
     TaskGiven,
     WorkerEvent,
 )
-from quorate.protocol.passes import SURVEYS
+from quorate.protocol.inquirer import SURVEYS
 from quorate.protocol.scheme import Scheme
 from quorate.run.blocks import BlockRow, Blocks
 from quorate.run.configuration import configuration_of, settings_of

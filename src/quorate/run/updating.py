@@ -21,8 +21,8 @@ from quorate.errors import require
 from quorate.journal import JournalReader, PassRecord
 from quorate.models.protocol import Model
 from quorate.passes.first_fit import Before
+from quorate.protocol.inquirer import SURVEYS
 from quorate.protocol.messages import Arrays
-from quorate.protocol.passes import SURVEYS
 from quorate.results.result import Result
 from quorate.run import kept_model
 from quorate.run.beginning import begun, finished, run_folder
