@@ -106,12 +106,15 @@ def small(scale: float) -> dict[str, object]:
 
 
 def large(scale: float) -> dict[str, object]:
-    """10 million x 20. Means are compared with the mode, which cores find."""
+    """10 million x 20, against all cores."""
     data = regression(int(10_000_000 * scale), 20)
-    result, figures = drawn(data, 60_000, Processes(devices="gpu"), workers=1)
-    fit = laplace(data)
-    apart_from_fit = np.abs(result.unconstrained.mean(axis=0) - fit[0]) / fit[1]
-    return {"device": figures, "means_from_mode_in_sds": float(apart_from_fit.max())}
+    device, on_device = drawn(data, 60_000, Processes(devices="gpu"), workers=1)
+    cores, on_cores = drawn(data, 10_000, Processes(), workers=os.cpu_count() or 1)
+    return {
+        "device": on_device,
+        "cores": on_cores,
+        "means_apart_in_sds": apart(device, cores),
+    }
 
 
 def cover(scale: float) -> dict[str, object]:
@@ -135,22 +138,36 @@ def mixed(scale: float) -> dict[str, object]:
     data = regression(int(100_000 * scale), 20)
     engine = Processes(devices="gpu,cpu,cpu,cpu,cpu", restarts=0)
     setting = {"workers": 5, "scheme": Grouped(redundancy=5)}
-    killed: list[float] = []
+    killed: list[dict[str, float]] = []
 
     def kill(progress: Progress) -> None:
         if progress.draws >= progress.target / 2 and not killed:
             os.kill(worker_process(progress), signal.SIGKILL)
-            killed.append(progress.seconds)
+            killed.append({"seconds": progress.seconds, "draws": progress.draws})
 
-    undisturbed, plain = drawn(data, 40_000, engine, **setting)
-    result, figures = drawn(data, 40_000, engine, listen=kill, **setting)
+    plans: list[dict[str, object]] = []
+    undisturbed, plain = drawn(
+        data, 120_000, engine, after=lambda run: plans.append(planned(run)), **setting
+    )
+    result, figures = drawn(data, 120_000, engine, listen=kill, every=0.01, **setting)
     return {
         "undisturbed": plain,
+        "planned": plans[0],
         "killed": figures,
-        "killed_after_seconds": killed,
+        "killed_after": killed,
         "draws": len(result.unconstrained),
         "means_apart_in_sds": apart(result, undisturbed),
         "happened": [f"{t:.1f} s: worker {n.worker} {n.what}" for t, n in result.timeline.notes],
+    }
+
+
+def planned(run: Path) -> dict[str, object]:
+    """What `plan` says of r = 2 and r = 5, from the run with r = 5."""
+    found = quorate.plan(run=run, workers=[5], schemes=["grouped"], redundancies=[2, 5])
+    return {
+        "measured": found.explanation[0],
+        "seconds": {f"r = {option.redundancy}": option.median for option in found.options},
+        "advised": f"r = {found.recommended.redundancy}",
     }
 
 
@@ -206,6 +223,7 @@ def drawn(
     n_draws: int,
     engine: Processes,
     listen: Callable[[Progress], None] | None = None,
+    after: Callable[[Path], None] = lambda run: None,
     model: Model | None = None,
     **settings: object,
 ) -> tuple[Result, dict[str, object]]:
@@ -226,6 +244,7 @@ def drawn(
         sampled = time.perf_counter() - start
         tree = result.posterior
         done = time.perf_counter() - start
+        after(Path(folder) / "run")
     (first, n_first), (last, n_last) = phases.drawing[0], phases.drawing[-1]
     seconds, share = phases.seconds(sampled), ess_per_draw(result)
     rate = (n_last - n_first) / (last - first) if last > first else float("nan")
@@ -260,17 +279,6 @@ def apart(a: Result, b: Result) -> dict[str, float]:
         "monte_carlo_error": float(np.sqrt(1 / fewest)),
         "largest_ratio_of_sds": float(np.max(np.abs(np.log(x.std(axis=0) / y.std(axis=0))))),
     }
-
-
-def laplace(data: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The mode of the likelihood and standard deviations there, by Newton's method."""
-    columns, response = data["X"], data["y"]
-    beta = np.zeros(columns.shape[1])
-    for _ in range(8):
-        chance = 1 / (1 + np.exp(-columns @ beta))
-        information = (columns * (chance * (1 - chance))[:, None]).T @ columns
-        beta = beta + np.linalg.solve(information, columns.T @ (response - chance))
-    return beta, np.sqrt(np.diag(np.linalg.inv(information)))
 
 
 def worker_process(progress: Progress) -> int:

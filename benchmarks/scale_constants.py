@@ -1,10 +1,8 @@
 """The constants of the cost model in docs/explanation/scale.md, besides those of idle_workers.py.
 
 Times are CPU seconds of one core: of a row at a point, in blocks of 64 points and alone; and of a
-draw of a shard at the coordinator of a merge. The memory of such a draw is measured, too.
+draw of a shard at the coordinator of a merge.
 """
-
-import resource
 
 import numpy as np
 
@@ -12,7 +10,6 @@ import quorate
 from idle_workers import DIM, Idle, cpu
 from quorate.models import logistic
 from quorate.models.subposterior import Target, densities
-from quorate.protocol.ledger import Ledger, Merging
 from timing import cpu_seconds
 
 ROWS, POINTS, WORKERS = 200_000, 64, 64
@@ -56,21 +53,8 @@ def _merge(n_draws: int) -> float:
     return cpu() - start
 
 
-def memory_of_a_draw(n_shards: int = 500, n_draws: int = 1000) -> float:
-    """Bytes of the coordinator for each draw of a shard, when draws are merged."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ledger = Ledger([(shard,) for shard in range(n_shards)], Merging())
-    rng = np.random.default_rng(0)
-    for shard in range(n_shards):
-        ledger.add(shard, rng.standard_normal((n_draws, 1, DIM)))
-    ledger.global_draws()
-    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return 1024 * more / (n_shards * n_draws)
-
-
 def main() -> None:
     """All of them."""
-    print(f"a draw of a shard, {DIM} parameters: {memory_of_a_draw():.0f} bytes")
     together, alone = of_a_row()
     print(f"a row at a point: {1e9 * together:.2f} ns of 64 points, {1e9 * alone:.1f} ns alone")
     print(f"a draw of a shard at the coordinator: {1e6 * of_a_draw():.2f} µs")

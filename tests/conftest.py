@@ -1,5 +1,6 @@
 """Seeds are fixed, and varied on request: `pytest --seed 7`."""
 
+import os
 from zlib import crc32
 
 import hypothesis
@@ -53,6 +54,15 @@ SHARED = {"checked", "client", "complaints", "crowded", "few", "fitted", "undist
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="seed of all randomness in tests")
     parser.addoption("--cluster", action="store_true", help="run tests that build whole clusters")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let all processes share what JAX has compiled: test processes, workers, notebooks, and later
+    runs of the suite. The key of an entry is the program, its options and the version of JAX."""
+    if hasattr(config, "cache"):  # not with -p no:cacheprovider
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 @pytest.hookimpl(tryfirst=True)  # before groups are made of the marks

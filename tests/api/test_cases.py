@@ -17,8 +17,8 @@ from quorate.numerics.streams import ChainStream, Streams
 from quorate.samplers import make_sampler
 
 CONSENSUS = [(case, int(k)) for case, known in REFERENCE.items() for k in known["consensus"]]
-N_DRAWS = 4000
-N_DRAWS_OF_NUTS = {("logmesquite", 4): 2000}  # 11 rows for 8 parameters: all shards go to NUTS
+N_DRAWS = 2000
+N_DRAWS_OF_NUTS = {("logmesquite", 4): 1000}  # 11 rows for 8 parameters: all shards go to NUTS
 
 
 def draws_of_shards(case, n_shards, seed, folder, sampler="auto", n_draws=N_DRAWS):
@@ -32,7 +32,7 @@ def draws_of_shards(case, n_shards, seed, folder, sampler="auto", n_draws=N_DRAW
     return np.stack(chains, axis=1)
 
 
-@pytest.mark.parametrize(("sampler", "n_draws"), [("auto", N_DRAWS), ("nuts", 1500)])
+@pytest.mark.parametrize(("sampler", "n_draws"), [("auto", 4000), ("nuts", 1500)])
 @pytest.mark.parametrize("case", REFERENCE)
 def test_one_shard_is_the_posterior(case, sampler, n_draws, seed, tmp_path):
     draws = draws_of_shards(case, 1, seed, tmp_path / "shards", sampler, n_draws)[:, 0]
@@ -77,6 +77,6 @@ def test_consensus_reaches_what_the_rule_can(case, n_shards, seed, tmp_path):
 def test_equal_weights_do_not(seed, tmp_path):
     """The control."""
     case = "kidscore_interaction"
-    draws = draws_of_shards(case, 4, seed, tmp_path / "shards", n_draws=10_000)
+    draws = draws_of_shards(case, 4, seed, tmp_path / "shards", n_draws=5000)
     with pytest.raises(AssertionError, match="z"):
         assert_consensus(case, draws, draws.mean(axis=1))

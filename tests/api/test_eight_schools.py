@@ -1,7 +1,6 @@
 """Eight schools: exact runs of a model with local parameters have the posterior of a fine grid."""
 
 import numpy as np
-import pytest
 from scipy import stats
 
 import quorate
@@ -42,10 +41,16 @@ def on_a_grid():
     return np.stack([mu, tau]), weights / weights.sum(), np.stack(means)
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_eight_schools(workers, seed):
+def test_eight_schools(seed):
     result = quorate.sample(
-        SCHOOLS, DATA, workers=workers, draws=1000, method="exact", seed=seed, progress=False
+        SCHOOLS,
+        DATA,
+        workers=4,
+        engine=quorate.Processes(2),
+        draws=1000,
+        method="exact",
+        seed=seed,
+        progress=False,
     )
     points, weights, thetas = on_a_grid()
     means = (points * weights).sum(axis=(1, 2))

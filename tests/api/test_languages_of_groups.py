@@ -102,7 +102,7 @@ def moments(model, language, rows, seed):
         workers=2,
         redundancy=1,
         engine=quorate.Processes(1),  # programs are compiled once
-        draws=1000,
+        draws=400,
         seed=seed,
         progress=False,
         check=False,

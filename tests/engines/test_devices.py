@@ -15,7 +15,7 @@ from quorate.journal import JournalReader, PassRecord
 from quorate.models import Real, from_functions, logistic
 from quorate.models.protocol import on_device
 from quorate.models.subposterior import Target
-from quorate.protocol.passes import SURVEYS
+from quorate.protocol.inquirer import SURVEYS
 
 
 @pytest.fixture

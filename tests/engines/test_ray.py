@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,6 +22,7 @@ from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.options import ENGINES
 from quorate.engines.ray import RayEngine
+from quorate.engines.ray_cluster import Cluster as Connection
 from quorate.engines.ray_host import Host
 from quorate.engines.ray_own import OwnCluster
 from quorate.engines.service import environment, setup_frame, task_frame
@@ -103,6 +104,13 @@ def rows(seed):
     return {"z": z, "row": np.arange(N_ROWS)}
 
 
+class Holder:
+    """An actor of another job."""
+
+    def there(self):
+        return True
+
+
 class Watched(RayEngine):
     """An engine that something happens to when there is a first block of one of its workers."""
 
@@ -181,6 +189,22 @@ def test_without_gpus_cores_compute_and_this_is_said(cluster, rows, tmp_path, of
     with pytest.warns(DeviceWarning, match="has too few GPUs for its workers"):
         result = sample(rows, tmp_path / "ray", engine=engine)
     np.testing.assert_array_equal(result.unconstrained, of_processes)
+
+
+def test_gpus_that_others_hold_are_not_given_out(cluster):
+    import ray
+
+    added = cluster.add_node(node_ip_address="127.0.0.1", num_gpus=2, resources={"G": 1})
+    held = None
+    try:
+        with closing(Connection(cluster.address)) as connection:
+            assert connection.free_gpus(cluster.list_all_nodes()[0].node_id) == 0
+            held = ray.remote(num_cpus=0, num_gpus=1, resources={"G": 0.1})(Holder).remote()
+            ray.get(held.there.remote())
+            while connection.free_gpus(added.node_id) != 1:  # Ray tells it a moment later
+                pass
+    finally:
+        cluster.remove_node(added)
 
 
 def test_local_parameters_are_those_of_processes(cluster, tmp_path, seed):

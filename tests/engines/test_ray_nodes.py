@@ -129,6 +129,51 @@ def test_workers_of_a_node_that_is_out_of_reach_are_lost(listed, homes):
     assert {why for _, why in lost} == {"its node 127.0.0.1 cannot be reached"}
 
 
+class Answers:
+    """As much of Ray as it takes to ask a node: answers come, or are given up, when we say so."""
+
+    class exceptions:  # noqa: N801
+        RayError = RuntimeError
+
+    def __init__(self):
+        self.n_asked = 0
+        self.came = {}  # by the number of the question: whether there is an answer
+
+    def remote(self, **_):
+        return lambda _: self
+
+    def options(self, **_):
+        return type("Asking", (), {"remote": self._ask})
+
+    def _ask(self):
+        self.n_asked += 1
+        return self.n_asked
+
+    def wait(self, asked, timeout):
+        return [number for number in asked if number in self.came], []
+
+    def get(self, numbers):
+        if not all(self.came[number] for number in numbers):
+            raise RuntimeError("given up")
+        return [None] * len(numbers)
+
+
+def test_a_silent_node_comes_back_when_it_answers_though_ray_had_given_it_up(
+    listed, homes, monkeypatch
+):
+    monkeypatch.setattr("quorate.engines.ray_homes.on", lambda node, soft: {})
+    listed.ray = Answers()
+    there = homes(one_to_one(4).held)
+    node = there.placed[0]
+    there.ask_if_silent(node, {0: node}, {0: 60.0})
+    assert there.choose(0) != node
+    listed.ray.came[1] = False
+    assert there.choose(0) != node  # it is asked once more
+    assert listed.ray.n_asked == 2
+    listed.ray.came[2] = True
+    assert node in [there.choose(worker) for worker in range(4)]
+
+
 def test_workers_leave_a_node_that_drains(listed, homes):
     there = homes(one_to_one(4).held)
     lives = dict(there.placed)

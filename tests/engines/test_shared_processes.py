@@ -11,7 +11,7 @@ import quorate
 from helpers.processes import MeanModel, workers_of
 from quorate import Processes
 from quorate.journal import JournalReader, PartAnswered
-from quorate.protocol.passes import SURVEYS
+from quorate.protocol.inquirer import SURVEYS
 from quorate.report.counterfactual import seconds_per_point
 from quorate.run.history import History
 from quorate.run.slow import slow_workers

@@ -86,6 +86,30 @@ def test_a_run_that_was_resumed_before_is_resumed_again(tmp_path):
     assert commanded(written("--", *words), tmp_path) == [*words, *ON_RAY]
 
 
+# One that knows a node by an address, and one that runs a command here.
+A_SLURM = """
+scontrol() { if [[ $2 == node ]]; then echo "NodeName=$4 NodeAddr=$ADDRESS Port=1"; else
+    seq --format=n%g "$SLURM_JOB_NUM_NODES"; fi; }
+srun() { while [[ $1 == --* ]]; do shift; done; "$@"; }
+"""
+
+
+def head_of(script, n_nodes, address):
+    """How the part of a script ends that finds the head, and what it finds."""
+    part = script[script.index("mapfile") : script.index("port=")]
+    given = f"SLURM_JOB_NUM_NODES={n_nodes} SLURM_JOB_NODELIST=n ADDRESS={address}"
+    whole = f"set -euo pipefail\n{given}\n{A_SLURM}{part}\necho $head"
+    return subprocess.run(["/bin/bash", "-c", whole], capture_output=True, text=True)
+
+
+def test_the_head_is_not_known_by_loopback_where_others_join():
+    script = written("--", "sample", "m.py:m", "rows.csv")
+    assert head_of(script, 1, "127.0.1.1").stdout == "127.0.0.1\n"
+    refused = head_of(script, 2, "127.0.1.1")
+    assert refused.returncode == 1
+    assert "n1 reaches 127.0.1.1 through 127.0.0.1 only" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import MeanModel, children_of, ended, templates_of, workers_of
+from helpers.processes import MeanModel, children_of, ended, guards_of, templates_of, workers_of
 from quorate.data.write import write_shards
 from quorate.engines import process
 from quorate.engines.process import ProcessEngine
@@ -164,15 +164,18 @@ def test_a_child_that_has_ended_is_not_killed_by_its_number(tmp_path):
 # ---------------------------------------------------------------- without a template
 
 
-def test_without_its_template_a_worker_ends_and_an_interpreter_replaces_it(rows, tmp_path):
+@pytest.mark.parametrize("killed", [guards_of, templates_of])
+def test_workers_end_with_template_or_guard_and_a_new_template_forks_others(killed, rows, tmp_path):
     with engine_for(MeanModel(), rows, tmp_path) as engine:
         started(engine)
-        [template] = templates_of(os.getpid())
-        os.kill(template, signal.SIGKILL)
+        before = templates_of(os.getpid())
+        os.kill(*killed(os.getpid()), signal.SIGKILL)
         words = lost(engine, N)
         assert all(words[k].startswith("was killed (signal 9)") for k in range(N))
         pids = started(engine, attempt=1)
-        assert [parent_of(pid) for pid in pids] == [os.getpid()] * N
+        [template] = templates_of(os.getpid())
+        assert template not in before
+        assert [parent_of(pid) for pid in pids] == [template] * N
     assert not zombies_below(os.getpid())
 
 
@@ -188,7 +191,9 @@ def test_a_template_that_hangs_is_given_up_with_the_worker_that_waits_for_it(row
         engine.kill(2)
         assert set(lost(engine, 2)) == {0, 1}
         pids = started(engine, attempt=1)
-        assert [parent_of(pid) for pid in pids] == [os.getpid()] * N
+        [another] = templates_of(os.getpid())
+        assert another != template
+        assert [parent_of(pid) for pid in pids] == [another] * N
 
 
 def test_a_template_that_starts_threads_forks_nothing(rows, tmp_path, monkeypatch):
@@ -260,12 +265,12 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 import numpy as np
 from test_template import engine_for, started
-from helpers.processes import MeanModel, templates_of
+from helpers.processes import MeanModel, guards_of, templates_of
 import json, os
 rows = {{"z": np.random.default_rng(0).normal(size=(60, 2))}}
 engine = engine_for(MeanModel(), rows, Path({folder!r}))
 pids = started(engine)
-print(json.dumps(templates_of(os.getpid()) + pids), flush=True)
+print(json.dumps(guards_of(os.getpid()) + templates_of(os.getpid()) + pids), flush=True)
 sys.stdin.read()
 """
 
@@ -279,12 +284,12 @@ def test_nothing_is_left_of_a_coordinator_that_was_killed(number, tmp_path):
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as coordinator:
         pids = json.loads(coordinator.stdout.readline())
-        assert pids[1:] == workers_of(coordinator.pid)
+        assert pids[2:] == workers_of(coordinator.pid)
         processes = [os.pidfd_open(pid) for pid in pids]
         for pid in pids:
             os.kill(pid, number)
         coordinator.kill()
-    assert len(processes) == N + 1
+    assert len(processes) == N + 2
     assert all(ended(one) for one in processes)
 
 

@@ -17,6 +17,7 @@ from helpers.processes import (
     command,
     descendants_of,
     ended,
+    guards_of,
     templates_of,
     workers_of,
 )
@@ -54,7 +55,7 @@ class Sitting:
             text=True,
         )
         self.seen = {}
-        self.has_lost_template = False
+        self.has_lost_template = False  # or its guard: each ends everything without the other
 
     def looks(self):
         """Every time that the run tells how far it is."""
@@ -63,13 +64,17 @@ class Sitting:
                 yield int(line)
 
     def processes(self):
-        """The template and its workers."""
+        """The template, its guard and its workers."""
         try:
-            pids = templates_of(self.process.pid) + workers_of(self.process.pid)
+            pids = [*self.templates(), *workers_of(self.process.pid)]
         except (FileNotFoundError, ProcessLookupError):
             return []  # the run is over, or one has just ended
         self.watch([*pids, *descendants_of(self.process.pid)])
         return pids
+
+    def templates(self):
+        """The template and its guard."""
+        return [*guards_of(self.process.pid), *templates_of(self.process.pid)]
 
     def watch(self, pids):
         """Remember processes, so that their end can be told."""
@@ -80,20 +85,19 @@ class Sitting:
     def attack(self, rng):
         pids = [pid for pid in self.processes() if is_set_up(pid)]
         attacks = [kill, stop, garble, slow]
-        if pids:
-            pid, attack = int(rng.choice(pids)), attacks[rng.integers(len(attacks))]
-            is_template = pid in templates_of(self.process.pid)
-            self.has_lost_template |= is_template
-            (kill if is_template else attack)(pid)  # nobody misses one that is stopped for a minute
+        if not pids:
+            return
+        pid, attack = int(rng.choice(pids)), attacks[rng.integers(len(attacks))]
+        if pid not in self.templates():
+            attack(pid)
+        elif not self.has_lost_template:
+            self.has_lost_template = True
+            kill(pid)  # nobody misses one that is stopped for a minute
 
     def end(self):
         self.processes()
         self.process.kill()
         self.process.communicate()
-        if self.has_lost_template:  # nobody was left to end what user code has started
-            for pidfd in self.seen.values():
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         assert all(ended(pidfd) for pidfd in self.seen.values())
 
 

@@ -1,5 +1,7 @@
 """Models with local parameters whose integrals are known, written as functions."""
 
+from functools import cache
+
 import numpy as np
 from scipy import integrate, special, stats
 
@@ -46,8 +48,9 @@ def _functions(xp, family):
     return log_prior, log_local, {"gaussian": gaussian, "logistic": logistic}[family]
 
 
+@cache
 def by_functions(backend, family):
-    """The one-way model (mu, b, log tau) of either family as functions."""
+    """The one-way model (mu, b, log tau) of either family as functions, compiled once."""
     if backend == "jax":
         import jax.numpy as xp
     else:

@@ -87,7 +87,9 @@ class NastyModel(MeanModel):
             time.sleep(600)
             os._exit(0)
         if self.n == 3000:
-            raise OSError("the disk is away") if os.getpid() % 2 else MemoryError
+            if os.getpid() % 2:
+                raise OSError("the disk is away")
+            np.empty(1 << 50)  # more memory than any machine has
 
 
 @contextmanager
@@ -126,16 +128,21 @@ def children_of(pid):
     return found
 
 
+def guards_of(pid):
+    """Processes that a coordinator has started to guard its templates."""
+    return [child for child in children_of(pid) if "serve(" in command(child)]
+
+
 def templates_of(pid):
     """Processes that a coordinator has workers forked by."""
-    return [child for child in children_of(pid) if "serve(" in command(child)]
+    return [template for guard in guards_of(pid) for template in children_of(guard)]
 
 
 def workers_of(pid):
     """Workers of a coordinator, which its template or itself has started."""
-    templates = templates_of(pid)
+    guards, templates = guards_of(pid), templates_of(pid)
     forked = [worker for template in templates for worker in children_of(template)]
-    return [child for child in children_of(pid) if child not in templates] + forked
+    return [child for child in children_of(pid) if child not in guards] + forked
 
 
 def command(pid):
@@ -173,7 +180,7 @@ def killed_when_it_speaks(script):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
         line = process.stdout.readline()
-        pids = [*templates_of(process.pid), *workers_of(process.pid)]
+        pids = descendants_of(process.pid)
         processes = [os.pidfd_open(pid) for pid in pids]
         process.kill()
     assert all(ended(process) for process in processes)

@@ -58,10 +58,8 @@ def start_slurm(machines: list[Machine], shared: Path) -> None:
     key = shared / "munge.key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o400)
-    hosts = "".join(f"{address_of(m)} {m.name}\n" for m in machines)
-    (shared / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
     for machine in machines:
-        machine.run("mount", "--bind", SHARED / "hosts", "/etc/hosts")
+        _name_machines(machine, machines, shared)
         _daemon(machine, "munged", "--foreground", "--force", f"--socket={OWN}/munge.socket",
                 f"--key-file={SHARED}/munge.key", f"--pid-file={OWN}/munged.pid",
                 f"--log-file={OWN}/munged.log", f"--seed-file={OWN}/munged.seed")  # fmt: skip
@@ -70,6 +68,16 @@ def start_slurm(machines: list[Machine], shared: Path) -> None:
     for machine in machines:
         _daemon(machine, "slurmd", "-D", "-N", machine.name)
     _wait_until_idle(head, len(machines))
+
+
+def _name_machines(machine: Machine, machines: list[Machine], shared: Path) -> None:
+    """Let a machine know all by name; as on Debian, its own name stands for loopback."""
+    others = [m for m in machines if m is not machine]
+    known = {"localhost": "127.0.0.1", machine.name: "127.0.1.1"}
+    known |= {m.name: address_of(m) for m in others}
+    file = f"hosts-{machine.name}"
+    (shared / file).write_text("".join(f"{where} {name}\n" for name, where in known.items()))
+    machine.run("mount", "--bind", SHARED / file, "/etc/hosts")
 
 
 def submit(machine: Machine, script: Path, folder: Path) -> int:

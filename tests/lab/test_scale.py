@@ -69,9 +69,10 @@ def test_where_a_method_ends_its_costs_cross():
     assert list(costs.coordinator > costs.compute) == [False, True]
 
 
-def test_more_memory_than_merges_need_never_ends():
-    assert ends(ScaleExperiment(memory=1e15), ASKED)["merge, memory"] == 0
-    assert 0 < ends(ScaleExperiment(memory=1e9), ASKED)["merge, memory"] < 10**5
+def test_draws_of_shards_beyond_some_are_not_in_memory():
+    costs = merge_costs(ScaleExperiment(), np.array([10, 100, 1000, 100_000]))
+    assert costs.memory[0] == costs.n_bytes[0]
+    assert costs.memory[2] == costs.memory[3] < 2**26
 
 
 def test_all_sizes_are_run_with_all_times():

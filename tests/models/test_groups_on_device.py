@@ -109,6 +109,18 @@ def test_closed_forms_are_those_of_numpy(q, seed):
     np.testing.assert_allclose(compiled.log_likelihood_many(points, shard), expected[0], rtol=1e-10)
 
 
+@pytest.mark.parametrize("family", ["linear", "logistic"])
+def test_a_shard_without_rows_says_nothing(family, seed):
+    simulated = case(family, 1, np.random.default_rng(seed))
+    empty = {name: array[:0] for name, array in simulated.shard.items()}
+    compiled = simulated.model.on_device()
+    found = compiled.log_likelihood_and_gradient_many(simulated.truth[None], empty)
+    np.testing.assert_array_equal(found[0], 0)
+    np.testing.assert_array_equal(found[1], 0)
+    expected = simulated.model.rough_fit(empty, 3)
+    np.testing.assert_allclose(compiled.rough_fit(empty, 3).cov, expected.cov)
+
+
 def test_the_model_on_a_device_finds_the_same_fit_nodes_and_groups(seed):
     rng = np.random.default_rng(seed)
     model, shard = logistic(NAMES, groups="g"), rows("logistic", 1, (), rng, 100)

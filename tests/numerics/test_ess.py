@@ -6,12 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.signal import lfilter
+from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from quorate.numerics import ess
 from quorate.numerics.ess import (
     _autocovariances,
+    _rank_normalised,
     _ranks,
+    _sorted,
     _time,
     _variances,
     bulk_ess,
@@ -114,12 +117,22 @@ def test_a_coordinate_that_never_moves_has_no_ess():
 
 @given(arrays(np.float64, array_shapes(max_dims=3), elements=st.sampled_from([-1, 0, 0.5, np.inf])))
 def test_ranks_are_those_of_scipy(values):
-    np.testing.assert_array_equal(_ranks(values), rankdata(values, axis=0))
+    np.testing.assert_array_equal(_ranks(values, *_sorted(values)), rankdata(values, axis=0))
 
 
 def test_what_is_not_a_number_has_no_rank():
+    values = np.array([[1.0, 2], [np.nan, 1]])
+    np.testing.assert_array_equal(_ranks(values, *_sorted(values)), [[np.nan, 2], [np.nan, 1]])
+
+
+@pytest.mark.parametrize("n_equal", [0, 1, 500])
+def test_scores_are_those_of_ranks(n_equal, rng):
+    """Draws that all differ take a shorter way."""
+    draws = rng.standard_normal((4, 1000))
+    draws[0, :n_equal] = draws[1, 0]
+    ranks = rankdata(draws).reshape(draws.shape)
     np.testing.assert_array_equal(
-        _ranks(np.array([[1.0, 2], [np.nan, 1]])), [[np.nan, 2], [np.nan, 1]]
+        _rank_normalised(draws), ndtri((ranks - 0.375) / (draws.size + 0.25))
     )
 
 

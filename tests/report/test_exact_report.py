@@ -115,6 +115,14 @@ def test_shards_without_a_fit_are_named(folder, lacking, told):
         assert told in merge_beside(gathered(history, folder), history.passes, Pictures())
 
 
+def test_an_updated_run_has_no_merge_of_fits_with_different_shares_of_the_prior(folder):
+    with History(folder) as history:
+        history.read()
+        history.configuration["update_of"] = {}
+        told = merge_beside(gathered(history, folder), history.passes, Pictures())
+    assert "Rows were added to an earlier run" in told
+
+
 @pytest.mark.parametrize(
     ("n_passes", "phase"), [(0, "surveying shards"), (3, "fitting"), (4, "fitting")]
 )

@@ -320,7 +320,9 @@ def densities_of(rng, constant=7.0):
     draws = {"a": rng.normal(size=50), NASTY: np.full(50, constant)}
     few = {"a": rng.normal(size=2), NASTY: np.full(2, constant)}
     shards = {0: np.stack(list(draws.values()), axis=1), 2: np.stack(list(few.values()), axis=1)}
-    made = Densities.of(list(draws.items()), shards, lambda of: dict(zip(draws, of.T, strict=True)))
+    made = Densities.of(
+        list(draws.items()), shards.items(), lambda of: dict(zip(draws, of.T, strict=True))
+    )
     return replace(made, n_more=5)
 
 

@@ -304,12 +304,18 @@ def test_what_cannot_be_plotted_is_said(rng):
         result_of(PARAMETERS, rng).plot(["tau"])
 
 
+def density(values):
+    """Points and heights of the density of values."""
+    low, high, heights = plots.Curve.of(values)
+    return np.linspace(low, high, len(heights)), heights
+
+
 def test_densities_are_right(rng):
     """The largest error was 0.005 ± 0.001 over 30 seeds, and the lowest height 0.754 ± 0.004."""
-    points, heights = plots.density(rng.standard_normal(200_000))
+    points, heights = density(rng.standard_normal(200_000))
     np.testing.assert_allclose(heights, norm.pdf(points), atol=0.02)
     assert np.abs(heights - norm.pdf(points, scale=1.1)).max() > 0.02
-    points, heights = plots.density(rng.exponential(size=200_000))
+    points, heights = density(rng.exponential(size=200_000))
     near_the_bound = points < 0.3
     assert heights[near_the_bound].min() > 0.7  # a kernel that is not mirrored gives half
     assert np.sum(heights) * (points[1] - points[0]) == pytest.approx(0.99)

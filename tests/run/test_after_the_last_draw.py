@@ -3,6 +3,7 @@
 import os
 import signal
 import tracemalloc
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -10,11 +11,16 @@ import pytest
 import quorate
 from helpers.processes import MeanModel
 from quorate.merging.ess import ess_and_rhat
-from quorate.numerics.ess import bulk_ess, mean_ess, split_rhat
+from quorate.numerics.ess import bulk_ess, ess_of_chains, mean_ess, split_rhat
+from quorate.numerics.streams import Streams
 from quorate.protocol.messages import Block
 from quorate.protocol.scheme import Setup
 from quorate.protocol.schemes.cmc import CMC
+from quorate.protocol.timeline import Timeline
+from quorate.results.result import Result
+from quorate.run.exact import _ess_of_coordinates
 from quorate.run.view import View
+from quorate.trust.exact import ExactQuestion
 
 N_WORKERS, DIM = 4, 10
 
@@ -75,6 +81,47 @@ def test_merge_and_summary_take_a_few_times_the_memory_of_the_draws(rng):
     finally:
         tracemalloc.stop()
     assert peak < 3 * held  # besides the draws that were there before, so 4 in all
+
+
+def exact_result(draws, n_chains, folder):
+    told = {"scheme": "adaptive", "stopped": "done", "method": "exact", "run_dir": str(folder)}
+    counts = {"workers": 2, "redundancy": 2, "n_chains": n_chains}
+    none = {"shard_draws": (), "weights": None, "excluded": (), "lost": frozenset()}
+    return Result(Ten(), draws, timeline=Timeline(), **told, **counts, **none)
+
+
+class Ten(MeanModel):
+    """Ten parameters, two of which are positive."""
+
+    dim = DIM
+    names = tuple(f"theta[{i}]" for i in range(DIM))
+
+    def constrain(self, draws):
+        return {"theta": draws[:, :-2], "sigma": np.exp(draws[:, -2:])}
+
+
+def test_summary_check_and_files_of_an_exact_run_take_little_memory(rng, tmp_path):
+    draws, n_chains = rng.normal(size=(300_000, DIM)), 125
+    result = exact_result(draws, n_chains, tmp_path)
+    ess = ess_of_chains(draws, n_chains)
+    import_module("arviz_stats.base")  # a check imports it
+    tracemalloc.start()
+    try:
+        result.summary_rows()
+        result.save()
+        known = _ess_of_coordinates(result)
+        question = ExactQuestion(Ten(), draws, n_chains, [], [None] * 2, ess=known)
+        points = question.proposal().points(Streams(1), 100)
+        verdict = question.answer(points, -0.5 * np.sum(points**2, axis=1))
+        result.judged(verdict).save()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * draws.nbytes  # besides the draws, and the chains that have them
+    np.testing.assert_allclose(known, ess, rtol=1e-9)
+    rows = result.summary_rows()
+    assert known[0] == rows["theta[0]"]["ess"]
+    assert verdict.raw["sigma[1]"]["50%"] == np.sort(np.exp(draws[:, -1]))[len(draws) // 2 - 1]
 
 
 def test_many_draws_are_merged_as_few_are(rng):

@@ -43,8 +43,8 @@ def test_l_of_t_is_that_of_the_scheme(tmp_path):
     times, counts = history.blocks().releases
     np.testing.assert_array_equal(times, [2.0, 3.0])
     np.testing.assert_array_equal(counts, [2, 3])
-    assert [len(draws) for draws in history.shard_draws().values()] == [3, 4]
-    np.testing.assert_array_equal(history.shard_draws()[0], records[0].payload[:, 0])
+    assert [len(draws) for draws in dict(history.shard_draws()).values()] == [3, 4]
+    np.testing.assert_array_equal(dict(history.shard_draws())[0], records[0].payload[:, 0])
 
 
 def test_a_task_given_late_is_begun_late(tmp_path):
@@ -91,7 +91,7 @@ def test_coded_runs_have_no_draws_of_shards(tmp_path):
     )
     assert not history.sends_draws
     assert history.n_global == 4
-    assert history.shard_draws() == {}
+    assert dict(history.shard_draws()) == {}
 
 
 def test_settings_of_another_version_are_refused(tmp_path):

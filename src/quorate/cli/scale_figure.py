@@ -13,7 +13,6 @@ _WHAT = {
     "exact, network": "exact: its link is as busy as they are",
     "merge, coordinator": "merge: the coordinator takes as long as the processes",
     "merge, network": "merge: its link is as busy as they are",
-    "merge, memory": "merge: draws fill its memory",
 }
 
 

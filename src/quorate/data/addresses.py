@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from quorate._extras import load
-from quorate.data.files import find_files, open_parquet, reading
+from quorate.data.files import find_files, open_parquet, reading, require_once
 from quorate.errors import BadInputError, require
 
 _ENDINGS = (".parquet", ".pq")
 _WILD = "*"
+_SECRETS = ("secret", "password", "token", "access_key", "account_key", "signature")
 
 
 def is_url(address: object) -> bool:
@@ -28,13 +29,16 @@ def is_url(address: object) -> bool:
 def addresses_of(given: object) -> tuple[str, ...]:
     """Addresses of the Parquet files of a path, folder, pattern or URL, or of a list of them."""
     if isinstance(given, list | tuple):
-        return tuple(address for one in given for address in addresses_of(one))
+        listed = tuple(address for one in given for address in addresses_of(one))
+        require_once(listed)
+        return listed
     require(
         isinstance(given, str | Path),
         f"Rows that stay in place lie in Parquet files, not in a {type(given).__name__}. Give "
         "their path, a glob pattern or a URL.",
     )
     if is_url(given):
+        require_no_secret(str(given))
         found = _at_url(str(given))
     else:
         found = [str(path.resolve()) for path in find_files(str(given))]
@@ -45,6 +49,23 @@ def addresses_of(given: object) -> tuple[str, ...]:
             "as .parquet, or let rows be shuffled.",
         )
     return tuple(found)
+
+
+def require_no_secret(address: str) -> None:
+    """Refuse a URL with a password or a key: the folder of a run keeps addresses as they are."""
+    parts = urlsplit(address) if is_url(address) else urlsplit("")
+    has_key = any(_is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+    require(
+        not has_key and parts.password is None,
+        f"The URL of {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path} holds a secret "
+        "(a key, a password or a token), which the folder of the run would keep. Leave it out, and "
+        "give it to all workers by their environment, such as AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY.",
+    )
+
+
+def _is_secret(option: str) -> bool:
+    return any(word in option.lower() for word in _SECRETS)
 
 
 @contextmanager

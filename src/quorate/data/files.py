@@ -1,5 +1,6 @@
 """Tables in Parquet or CSV files, read by record batches and never loaded whole."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,16 @@ def find_files(path: str | Path) -> list[Path]:
         f"No file found at {str(path)!r}. Give a Parquet or CSV file, a folder or a glob pattern.",
     )
     return found
+
+
+def require_once(files: Sequence[str]) -> None:
+    """Refuse a list in which a file stands twice."""
+    twice = next((each for each, n in Counter(files).items() if n > 1), None)
+    require(
+        twice is None,
+        f"{twice} is named more than once, and its rows would count as often. Name each file once, "
+        "by patterns that do not overlap.",
+    )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from quorate._files import save
 from quorate._types import IntArray
-from quorate.data.addresses import addresses_of
+from quorate.data.addresses import addresses_of, require_no_secret
 from quorate.data.complete import NA
 from quorate.data.row_groups import RowGroup, dealt, row_groups_of
 from quorate.data.store import (
@@ -118,8 +118,7 @@ class PlacedShards:
         """Read `in-place.json`, and neither a file of the data nor the transform."""
         path = folder / PLACED
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            version = kept.pop("schema")
+            kept = _read(path)
             places = tuple(_place(each) for each in kept.pop("places"))
             arrays = tuple(ArraySpec(name, d, tuple(row)) for name, d, row in kept.pop("arrays"))
             columns, na = kept["columns"], kept["na"]
@@ -137,12 +136,13 @@ class PlacedShards:
                 tuple((name, tuple(map(int, n))) for name, n in kept["n_groups"]),
                 tuple((str(name), str(digest)) for name, digest in kept["labels"]),
             )
+        except BadInputError:
+            raise
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise BadInputError(
                 f"{path} does not say where the rows of the run lie ({error}). Put the file back, "
                 "or begin a new run."
             ) from None
-        require(version == _SCHEMA, f"{path} has schema {version!r}; this quorate reads {_SCHEMA}.")
         return opened
 
     def save(self) -> None:
@@ -257,7 +257,7 @@ def sites_in(data: object) -> dict[str, tuple[str, ...]]:
     if isinstance(data, list | tuple) and data and all(map(_names_a_site, data)):
         parts = [str(each).partition(_SITE) for each in data]
         return {
-            site: tuple(files for name, _, files in parts if name == site)
+            site: _texts(site, [files for name, _, files in parts if name == site])
             for site in dict.fromkeys(name for name, _, _ in parts)
         }
     if not isinstance(data, Mapping):
@@ -277,6 +277,8 @@ def _names_a_site(given: object) -> bool:
 
 def _texts(site: object, files: object) -> tuple[str, ...]:
     listed: Sequence[Any] = files if isinstance(files, list | tuple) else [files]
+    for file in listed:
+        require_no_secret(str(file))
     right = bool(listed) and all(isinstance(each, str | Path) for each in listed)
     require(
         right,
@@ -284,6 +286,14 @@ def _texts(site: object, files: object) -> tuple[str, ...]:
         "give a path for each site.",
     )
     return tuple(map(str, listed))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What `in-place.json` says, if it is of a schema that can be read."""
+    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    version = kept.pop("schema")
+    require(version == _SCHEMA, f"{path} has schema {version!r}; this quorate reads {_SCHEMA}.")
+    return kept
 
 
 def _as_json(place: Place) -> dict[str, Any]:
@@ -314,6 +324,13 @@ def told(shards: PlacedShards, facts: Sequence[Mapping[str, Any]]) -> PlacedShar
         n_rows=tuple(int(fact["n_rows"]) for fact in facts),
         fingerprints=tuple(str(fact["fingerprint"]) for fact in facts),
     )
+
+
+def facts_of(shards: PlacedShards) -> list[Mapping[str, Any]]:
+    """What workers have told of each shard, as `told` takes it."""
+    arrays = [[spec.name, spec.dtype, list(spec.row_shape)] for spec in shards.arrays]
+    known = zip(shards.n_rows, shards.fingerprints, strict=True)
+    return [{"arrays": arrays, "n_rows": n, "fingerprint": each} for n, each in known]
 
 
 def _listed(arrays: Sequence[ArraySpec]) -> str:

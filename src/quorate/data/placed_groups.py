@@ -49,6 +49,15 @@ def with_groups(shards: PlacedShards, found: Sequence[Labels]) -> PlacedShards:
     return replace(shards, n_groups=tuple(counts), label_digests=tuple(digests))
 
 
+def labels_of_shards(shards: PlacedShards) -> list[Labels]:
+    """The labels of the groups of each shard, as `with_groups` takes them."""
+    parts = {
+        name: np.split(shards.labels(name), np.cumsum(counts)[:-1])
+        for name, counts in shards.n_groups
+    }
+    return [{name: of[i] for name, of in parts.items()} for i in range(shards.n_shards)]
+
+
 def _writer(labels: NDArray[Any]) -> Any:
     return lambda file: np.save(file, labels, allow_pickle=False)
 

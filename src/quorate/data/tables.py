@@ -19,6 +19,7 @@ from quorate.data.files import (
     Columns,
     Files,
     find_files,
+    require_once,
     to_numpy,
 )
 from quorate.data.row_groups import RowGroups
@@ -100,7 +101,9 @@ def _recognised(data: object) -> Table:
     if isinstance(data, str | Path):
         return Files.of(find_files(data))
     if isinstance(data, list | tuple) and all(isinstance(path, str | Path) for path in data):
-        return Files.of([file for path in data for file in find_files(path)])
+        files = [file for path in data for file in find_files(path)]
+        require_once([str(file.resolve()) for file in files])
+        return Files.of(files)
     import narwhals  # takes long to import, and arrays and files do without it
 
     try:

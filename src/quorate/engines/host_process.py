@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from quorate.engines.frames import Frame, read_frame, write_frame
-from quorate.engines.incoming import Incoming
 from quorate.engines.service import doing_of
 from quorate.engines.template import Child, Interpreter, Template
 from quorate.engines.template_server import Files
@@ -45,7 +44,7 @@ class HostProcess:
     def __init__(
         self,
         log: Path,
-        incoming: "Incoming[tuple[HostProcess, Frame | None]]",
+        incoming: "queue.Queue[tuple[HostProcess, Frame | None]]",
         template: Template | None,
         starts: threading.Lock,
     ) -> None:
@@ -170,6 +169,8 @@ class HostProcess:
         child: Child | None = None
         if self._template is not None and not self._is_killed:
             child = self._template.fork(files)
+            if child is None and not self._is_killed and self._template.is_replaced():
+                child = self._template.fork(files)
         with self._lock:
             if child is None and not self._is_killed:
                 child = Interpreter(files)

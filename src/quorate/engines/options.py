@@ -1,6 +1,6 @@
 """Engines as users choose them: processes of this machine, or actors of a Ray cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
@@ -34,6 +34,9 @@ class EngineOptions(Protocol):
     @property
     def compiles(self) -> bool:
         """Whether workers have models compiled for a device, which takes a while."""
+
+    def device_workers(self, n_workers: int) -> Collection[int]:
+        """Those of K workers that compute on a device for sure."""
 
     def check(self) -> None:
         """Raise an error if a library that the engine needs is not installed."""
@@ -95,6 +98,11 @@ class Processes:
     def compiles(self) -> bool:
         return any(name != CPU for name in self.devices.split(","))
 
+    def device_workers(self, n_workers: int) -> Collection[int]:
+        names = self.devices.split(",")
+        n_places = min(self.processes or n_workers, n_workers, len(names))
+        return [k for k in range(n_workers) if names[k % n_places] != CPU]
+
     def check(self) -> None:
         pass
 
@@ -145,6 +153,9 @@ class Ray:
     @property
     def compiles(self) -> bool:
         return self.gpus_per_worker > 0
+
+    def device_workers(self, n_workers: int) -> Collection[int]:
+        return ()  # nodes may have no GPU left
 
     def check(self) -> None:
         require_installed(self.needs)

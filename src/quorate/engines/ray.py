@@ -109,6 +109,7 @@ class RayEngine:
         gpus_per_worker: float = 0.0,
     ) -> None:
         self._share = gpus_per_worker
+        self._gpus: dict[str, float] = {}  # of each node, that were free before we used it
         self._shards = job.placed or ShardSet.open(job.shard_folder)
         self._packed_setup = packed_frame(setup_frame(job, handicaps or {}))
         self._cluster = Cluster(address)
@@ -214,11 +215,13 @@ class RayEngine:
             self._ray.wait(calls, num_returns=len(calls), timeout=_FORGETTING)
 
     def _gpus_for(self, node: str) -> float:
-        """GPUs of a new worker on a node: its share, or none if the others there have them all."""
+        """GPUs of a new worker on a node: its share, or none if others have them all."""
         if not self._share:
             return 0.0
+        if node not in self._gpus:
+            self._gpus[node] = self._cluster.free_gpus(node)
         given = [actor.n_gpus for actor in self._actors.values() if actor.node == node]
-        left = self._cluster.gpus().get(node, 0.0) - sum(given)
+        left = self._gpus[node] - sum(given)
         if left >= self._share:
             return self._share
         warn(

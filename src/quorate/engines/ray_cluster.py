@@ -87,10 +87,10 @@ class Cluster:
         state: Any = import_module("ray._private.state")
         return set(state.state.get_draining_nodes())
 
-    def gpus(self) -> dict[str, float]:
-        """The number of GPUs of each living node, by id."""
-        alive = [node for node in self.ray.nodes() if node["Alive"]]
-        return {node["NodeID"]: node["Resources"].get("GPU", 0.0) for node in alive}
+    def free_gpus(self, node: str) -> float:
+        """The number of GPUs of a node that no job of the cluster holds now."""
+        state: Any = import_module("ray._private.state")
+        return float(state.available_resources_per_node().get(node, {}).get("GPU", 0.0))
 
     def close(self) -> None:
         """End the connection if it is ours, and the cluster if that is."""

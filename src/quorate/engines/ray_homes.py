@@ -5,7 +5,6 @@ that drains. They move to a node that was added, or that is back, if they are be
 """
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -97,8 +96,12 @@ class Homes:
     ) -> None:
         """Have a node run something, if none of its workers answers; avoid it until it has."""
         if node not in self._asked and is_silent(node, lives, waited):
-            question = self._ray.remote(num_cpus=0, max_retries=0)(lambda: None)
-            self._asked[node] = question.options(**on(node, soft=False)).remote()
+            self._asked[node] = self._question(node)
+
+    def _question(self, node: str) -> Any:
+        """The answer to come of a node that has to run something."""
+        nothing = self._ray.remote(num_cpus=0, max_retries=0)(lambda: None)
+        return nothing.options(**on(node, soft=False)).remote()
 
     def lost(self, lives: Mapping[int, str], waited: Mapping[int, float]) -> list[Leaving]:
         """Workers on nodes that are out of reach; not those whose rows lie there, who cannot leave.
@@ -161,10 +164,15 @@ class Homes:
         """Nodes that were silent and have not answered since."""
         for node, answer in list(self._asked.items()):
             answered, _ = self._ray.wait([answer], timeout=0)
-            with suppress(self._ray.exceptions.RayError):  # Ray gives it up
-                if self._ray.get(answered):
-                    del self._asked[node]
-                    self._watch.unsettle(node)
+            if not answered:
+                continue
+            try:
+                self._ray.get(answered)
+            except self._ray.exceptions.RayError:  # Ray has given it up: the node is asked again
+                self._asked[node] = self._question(node)
+            else:
+                del self._asked[node]
+                self._watch.unsettle(node)
         return set(self._asked)
 
 

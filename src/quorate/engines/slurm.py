@@ -87,7 +87,16 @@ mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 on_head=(srun --nodes=1 --ntasks=1 --nodelist="${{nodes[0]}}" --overlap)
 n_others=$((SLURM_JOB_NUM_NODES - 1))
 on_others=(srun --nodes="$n_others" --ntasks="$n_others" --exclude="${{nodes[0]}}" --overlap)
-head=$("${{on_head[@]}}" hostname --ip-address | awk '{{print $1}}')
+# The head is known by its address on the network of the nodes. Its own name may stand for loopback.
+last=$(scontrol show node --oneliner "${{nodes[-1]}}" | sed 's/.* NodeAddr=\\([^ ]*\\).*/\\1/')
+head=$("${{on_head[@]}}" python -c 'import socket, sys
+link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+link.connect((sys.argv[1], 9))  # sends nothing
+print(link.getsockname()[0])' "$last")
+if [[ $head == 127.* ]] && ((n_others > 0)); then
+    echo "${{nodes[0]}} reaches $last through $head only, where no other node can join." >&2
+    exit 1
+fi
 port=$((20000 + SLURM_JOB_ID % 10000))   # two jobs may share a node
 options=(--num-cpus="$SLURM_CPUS_PER_TASK" --disable-usage-stats --block)
 

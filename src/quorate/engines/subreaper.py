@@ -19,9 +19,10 @@ def signal_at_end_of_parent(number: int) -> None:
     _control_process(_SIGNAL_AT_END_OF_PARENT, number)
 
 
-def children() -> list[int]:
-    """Our children, which we have not waited for: their numbers are still their own."""
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+def children(parent: int | None = None) -> list[int]:
+    """Children of a process, ours by default, which nobody has waited for yet."""
+    parent = parent or os.getpid()
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 def end_all_below() -> None:

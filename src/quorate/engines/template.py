@@ -1,13 +1,15 @@
 """Starts worker processes: forks of a template that has imported everything, or new interpreters.
 
 An interpreter takes the better part of a second to import what workers need. The template does that
-once in a run and then forks a worker for each request, in milliseconds; see `template_server`.
+once in a run and then forks a worker for each request, in milliseconds; see `template_server`. A
+template that was killed is replaced by a new one.
 Requests carry the files of the new worker over a Unix socket. Each has a socket of its own for the
 answers: first the id of the worker, with a descriptor that stands for the process, and its exit
 code when it has ended.
 """
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from quorate.engines.service import environment
+from quorate.engines.subreaper import children
 from quorate.engines.template_server import WORD, Files, received
 
 _END_WITH_PARENT = """
@@ -101,17 +104,23 @@ class Template:
     """
 
     def __init__(self, log: Path) -> None:
+        self._log = log
+        self._has_forked = False  # this one, or one that it replaces
+        self._start()
+
+    def _start(self) -> None:
         self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with control, log.open("ab") as stderr:
+        with control, self._log.open("ab") as stderr:
             files = Files(subprocess.DEVNULL, subprocess.DEVNULL, stderr.fileno())
             program = _TEMPLATE.format(control=control.fileno())
-            self._process = new_interpreter(files, program, control.fileno())
-        self._has_forked = False
+            self._guard = new_interpreter(files, program, control.fileno())
 
     @property
     def pid(self) -> int:
-        """Id of its process."""
-        return self._process.pid
+        """Id of its process; of its guard, as long as there is only the guard."""
+        with suppress(OSError):
+            return next(iter(children(self._guard.pid)), self._guard.pid)
+        return self._guard.pid
 
     def fork(self, files: Files) -> "Forked | None":
         """Fork a worker, as soon as all imports are done; None if the template is gone."""
@@ -126,23 +135,33 @@ class Template:
         except OSError:  # nobody reads, or too many descriptors are under way
             pass
         status.close()
-        self._process.poll()  # leave no zombie
+        self._guard.poll()  # leave no zombie
         return None
+
+    def is_replaced(self) -> bool:
+        """Start a new one if this one is gone, and templates can fork; whether that was done."""
+        look = select.poll()
+        look.register(self._control, 0)  # tells when nobody is at the other end
+        if not self._has_forked or not look.poll(0):
+            return False
+        self.close()
+        self._start()
+        return True
 
     def kill(self) -> None:
         """End it at once, and with it all its workers."""
-        self._process.kill()
+        self._guard.kill()
 
     def close(self) -> None:
         """End it, after its workers and all that they have started."""
         self._control.close()
-        if self._has_forked and self._process.poll() is None:
-            self._process.send_signal(signal.SIGCONT)  # it may be stopped
+        if self._has_forked and self._guard.poll() is None:
+            self._guard.send_signal(signal.SIGCONT)  # one of the two may be stopped
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_PATIENCE)
-        self._process.kill()
+                self._guard.wait(_PATIENCE)
+        self._guard.kill()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE)
+            self._guard.wait(_PATIENCE)
 
 
 class Forked:

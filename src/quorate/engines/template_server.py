@@ -5,6 +5,10 @@ It never runs user code and never starts a thread, and does not import JAX, so f
 Processes that user code starts end with their worker. The kernel gives those that have lost their
 parent to the template, which is their subreaper, and the template ends them, also those that have a
 session of their own. When the coordinator is gone, the template ends everything below it.
+
+The template has a guard, its parent, which does the same when the template itself was killed. When
+the guard was killed, the template ends. So nothing is left of a run whose coordinator and template
+were killed.
 """
 
 import gc
@@ -17,7 +21,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -52,7 +56,8 @@ def serve(control: int) -> None:
         import_module(module)
     _require_safe()
     gc.freeze()  # pages that the collector would write to stay shared
-    server = _Server(socket.socket(fileno=control))
+    guard = _fork_below_guard(control)
+    server = _Server(socket.socket(fileno=control), guard)
     while not server.is_worker:
         server.turn()
 
@@ -72,12 +77,46 @@ def _require_safe() -> None:
         sys.exit(f"{n_threads} threads, or JAX, came with the imports: workers are not forked.")
 
 
+def _fork_below_guard(control: int) -> int:
+    """Fork the template, in which this returns the id of its guard; the guard ends in here."""
+    guard, coordinator = os.getpid(), os.getppid()
+    become_subreaper()
+    template = os.fork()
+    if template:
+        os.close(control)
+        _guard(template, coordinator)
+    os.setsid()
+    return guard
+
+
+def _guard(template: int, coordinator: int) -> NoReturn:
+    """Wait for the end of template or coordinator, and end everything below us."""
+
+    def look(*_: object) -> None:
+        if os.getppid() != coordinator:
+            _end_all()
+        with suppress(ProcessLookupError):  # it may be stopped
+            os.kill(template, signal.SIGCONT)
+
+    signal.signal(signal.SIGCONT, look)
+    signal_at_end_of_parent(signal.SIGCONT)
+    look()  # the coordinator may have ended before
+    os.waitpid(template, 0)
+    _end_all()
+
+
+def _end_all() -> NoReturn:
+    """End everything below us, and then ourselves."""
+    end_all_below()
+    os._exit(0)
+
+
 class _Server:
     """The workers of a template, and the socket that asks for more."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, parent: int) -> None:
         self.is_worker = False
-        self._pid, self._parent = os.getpid(), os.getppid()
+        self._pid, self._parent = os.getpid(), parent
         self._control = control
         self._workers: dict[int, tuple[int, socket.socket]] = {}  # pid, status by descriptor
         self._strays: dict[int, int] = {}  # pids by descriptor
@@ -87,6 +126,7 @@ class _Server:
         # SIGCONT also wakes a template that is stopped, so that it can end what is below it
         signal.signal(signal.SIGCONT, self._look_for_parent)
         signal_at_end_of_parent(signal.SIGCONT)
+        self._look_for_parent()  # it may have ended before
 
     def turn(self) -> None:
         """Wait for something to happen, and do what it asks for."""
@@ -103,7 +143,7 @@ class _Server:
     def _answer(self) -> None:
         word, descriptors = received(self._control, 4)
         if not word:
-            self._end_all()
+            _end_all()
         if len(descriptors) == 4:
             self._fork(Files(*descriptors[:3]), descriptors[3])
         else:  # there was no room for them
@@ -182,14 +222,9 @@ class _Server:
             os.kill(pid, signal.SIGKILL)
             self._strays[self._watch(pid)] = pid
 
-    def _look_for_parent(self, number: int, frame: object) -> None:
+    def _look_for_parent(self, *_: object) -> None:
         if os.getppid() != self._parent:
-            self._end_all()
-
-    def _end_all(self) -> None:
-        """End everything below us, and then ourselves."""
-        end_all_below()
-        os._exit(0)
+            _end_all()
 
 
 def _close(descriptors: Iterable[int]) -> None:

@@ -20,6 +20,7 @@ from quorate.lab.specs import TAIL_INDEX
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.allocation import cyclic
+from quorate.protocol.columns import IN_MEMORY
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.messages import Answer, Evaluate, Question, Survey, Surveyed, Values
 from quorate.protocol.pass_blocks import BLOCK
@@ -45,8 +46,8 @@ class Constants:
         for each worker.
     row, row_alone
         Of a worker for a row at a point: in a block of 64 points, and alone as samplers ask.
-    shard_draw, shard_draw_memory
-        Of the coordinator of a merge for a draw of a shard, and bytes that it takes.
+    shard_draw
+        Of the coordinator of a merge for a draw of a shard.
     """
 
     block: float = 0.65e-3
@@ -55,7 +56,6 @@ class Constants:
     row: float = 5.9e-9
     row_alone: float = 190e-9
     shard_draw: float = 6.5e-6
-    shard_draw_memory: float = 166.0
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,6 @@ class ScaleExperiment:
         Numbers of processes and of workers in each that are run in virtual time.
     link
         Bytes a second that the coordinator can send.
-    memory
-        Bytes of the coordinator's machine.
     evaluations
         That a draw of a shard takes in a merge.
     redundancy, seed
@@ -87,7 +85,6 @@ class ScaleExperiment:
         (1, 1), (4, 1), (16, 1), (64, 1), (256, 1), (1024, 1), (1563, 64)
     )  # fmt: skip
     link: float = 1.25e9
-    memory: float = 64e9
     evaluations: int = 2
     redundancy: int = 2
     seed: int = 0
@@ -123,7 +120,8 @@ class Costs:
     """What runs of one method cost, for each of some numbers of processes.
 
     `compute` and `coordinator` are seconds, `network` seconds that the coordinator's link is busy,
-    `n_bytes` what travels, `memory` bytes at the coordinator.
+    `n_bytes` what travels, `memory` bytes that the coordinator keeps, without the draws of the
+    posterior.
     """
 
     compute: Array
@@ -182,7 +180,7 @@ def merge_costs(experiment: ScaleExperiment, processes: IntArray) -> Costs:
         coordinator=of.shard_draw * n_draws,
         network=n_bytes / experiment.link,
         n_bytes=n_bytes,
-        memory=of.shard_draw_memory * n_draws * experiment.dim / 10,
+        memory=np.minimum(n_bytes, 8.0 * IN_MEMORY),
     )
 
 
@@ -267,8 +265,7 @@ def scaled(
 def ends(experiment: ScaleExperiment, asked: Questions) -> dict[str, int]:
     """Processes beyond which each method gains nothing, and what ends it there.
 
-    Exact runs end where the coordinator takes as long as the processes. So do merges, and where
-    their draws fill its memory.
+    They end where the coordinator, or its link, takes as long as the processes.
     """
     counts = np.arange(1, PROCESSES[-1] + 1)
     exact, merge = exact_costs(experiment, asked, counts), merge_costs(experiment, counts)
@@ -277,7 +274,6 @@ def ends(experiment: ScaleExperiment, asked: Questions) -> dict[str, int]:
         "exact, network": _first(counts, exact.network > exact.compute),
         "merge, coordinator": _first(counts, merge.coordinator > merge.compute),
         "merge, network": _first(counts, merge.network > merge.compute),
-        "merge, memory": _first(counts, merge.memory > experiment.memory),
     }
 
 

@@ -81,7 +81,6 @@ def draw_scale(experiment: ScaleExperiment, found: Found) -> Canvas:
         took = [run.with_coordinator(experiment, asked) for run in of_these]
         label = f"exact, simulated, {times} times"
         seconds.plot(at, took, mark, ms=5, mfc="none", color="black", label=label)
-    n_bytes.axhline(experiment.memory, ls="-.", lw=1, color="black", label="memory of the machine")
     _dress(seconds, f"{experiment.rows:,.0f} rows, {experiment.draws:,} draws", "seconds of a run")
     _dress(n_bytes, "at the coordinator", "bytes")
     return canvas

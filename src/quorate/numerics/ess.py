@@ -5,8 +5,10 @@ localization". `draws` always has shape (chains, n, ...), and results have shape
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
@@ -14,8 +16,10 @@ from scipy.special import ndtri
 
 from quorate._types import Array, IntArray
 
+_Found = TypeVar("_Found")
 _AT_ONCE = 2**18  # numbers whose statistics are computed together
 _THREADS = 8  # for functions of many draws: numpy sorts without Python's lock
+_FUNCTIONS_OF_A_THREAD = 5  # at least: each thread holds six copies of one
 _FIRST_LAGS = (8, 64)  # in which the correlation of many draws usually ends
 _GROUPS = 8  # of chains, for nested R-hat
 SHORTEST = 4  # draws of a chain from which R-hat and ESS can be computed
@@ -25,7 +29,11 @@ _LONG_CHAINS = (4, 5, 3, 2)  # that short chains are joined into: the first that
 
 def bulk_ess(draws: Array) -> Array:
     """Bulk ESS: number of independent draws that say as much about means of ranks."""
-    return _by_function(lambda some: _ess(_rank_normalised(_halves(some))), draws)
+    return _by_function(_bulk_ess, draws)
+
+
+def _bulk_ess(draws: Array) -> Array:
+    return _ess(_rank_normalised(_halves(draws)))
 
 
 def mean_ess(draws: Array) -> Array:
@@ -74,7 +82,19 @@ def ess_of_chains(draws: Array, n_chains: int) -> Array:
     """Bulk ESS of draws (n, ...) that come from chains in turn; NaN if chains are too short."""
     if len(draws) // n_chains < SHORTEST:
         return np.full(draws.shape[1:], np.nan)
-    return bulk_ess(draws[joined_chains(len(draws), n_chains)])
+    return _by_function(_bulk_ess, draws, joined_chains(len(draws), n_chains))
+
+
+def ess_and_rhat_of_chains(functions: Sequence[Array], n_chains: int) -> tuple[Array, Array]:
+    """Bulk ESS and nested R-hat of functions, (n,) each, of draws that come from chains in turn."""
+    n_together = max(_AT_ONCE // len(functions[0]), 1)
+
+    def of_some(first: int) -> tuple[Array, Array]:
+        values = np.stack(functions[first : first + n_together], axis=1)
+        return ess_of_chains(values, n_chains), nested_rhat(in_chains(values, n_chains))
+
+    ess, r_hats = zip(*_in_threads(of_some, range(0, len(functions), n_together)), strict=True)
+    return np.concatenate(ess), np.concatenate(r_hats)
 
 
 def nested_rhat(draws: Array, errors: float = 0.0) -> Array:
@@ -99,24 +119,37 @@ def nested_rhat(draws: Array, errors: float = 0.0) -> Array:
         return np.asarray(np.sqrt(1 + np.maximum(excess, 0.0) / np.maximum(total - between, 0.0)))
 
 
-def _by_function(statistic: Callable[[Array], Array], draws: Array) -> Array:
+def _by_function(
+    statistic: Callable[[Array], Array], draws: Array, chains: IntArray | None = None
+) -> Array:
     """A statistic of draws (chains, n, ...), of a few functions at a time if they are many.
 
-    So it takes a few times the memory of these functions, and a signal is heard soon.
+    So it takes a few times the memory of these functions, and a signal is heard soon. With
+    `chains` (chains, n), draws are (n, ...) and these are the numbers of the draws of each chain.
     """
-    if draws.size <= _AT_ONCE or draws.ndim < 3:
-        return statistic(draws)
-    columns = draws.reshape(*draws.shape[:2], -1)
+    n_axes = 2 if chains is None else 1
+    if draws.size <= _AT_ONCE or draws.ndim <= n_axes:
+        return statistic(draws if chains is None else draws[chains])
+    columns = draws.reshape(*draws.shape[:n_axes], -1)
 
     def of_column(i: int) -> Array:
-        return statistic(np.ascontiguousarray(columns[..., i]))
+        column = np.ascontiguousarray(columns[..., i])
+        return statistic(column if chains is None else column[chains])
 
-    threads = ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1))
+    found = _in_threads(of_column, range(columns.shape[-1]))
+    return np.array(found, dtype=np.float64).reshape(draws.shape[n_axes:])
+
+
+def _in_threads(work: Callable[[int], _Found], numbers: Sequence[int]) -> list[_Found]:
+    """Results of `work` for all numbers. It takes a few times the memory of a function."""
+    n_threads = min(_THREADS, os.cpu_count() or 1, len(numbers) // _FUNCTIONS_OF_A_THREAD)
+    if n_threads <= 1:
+        return [work(number) for number in numbers]
+    threads = ThreadPoolExecutor(n_threads)
     try:
-        found = list(threads.map(of_column, range(columns.shape[2])))
+        return list(threads.map(work, numbers))
     finally:  # also after Ctrl-C
         threads.shutdown(cancel_futures=True)
-    return np.array(found, dtype=np.float64).reshape(draws.shape[2:])
 
 
 def _halves(draws: Array) -> Array:
@@ -127,17 +160,39 @@ def _halves(draws: Array) -> Array:
 def _rank_normalised(draws: Array) -> Array:
     """Normal scores of the ranks among all chains (Blom 1958)."""
     flat = draws.reshape(-1, *draws.shape[2:])
-    ranks = _ranks(flat)
-    return np.asarray(ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(draws.shape))
+    order, ordered = _sorted(flat)
+    if flat.ndim == 1 and np.all(ordered[1:] > ordered[:-1]):  # none are equal or NaN
+        scores = ordered  # whose memory is used again
+        scores[order] = _scores_in_order(len(flat))
+    else:
+        scores = _scores(_ranks(flat, order, ordered), len(flat))
+    return scores.reshape(draws.shape)
 
 
-def _ranks(values: Array) -> Array:
+def _sorted(values: Array) -> tuple[IntArray, Array]:
+    """The order that sorts values along the first axis, and the values in this order."""
+    order = np.argsort(values, axis=0)
+    return order, np.take_along_axis(values, order, axis=0)
+
+
+@lru_cache(maxsize=1)
+def _scores_in_order(n: int) -> Array:
+    return _scores(np.arange(1.0, n + 1), n)
+
+
+def _scores(ranks: Array, n: int) -> Array:
+    """Normal scores of ranks among n, in place."""
+    ranks -= 0.375
+    ranks /= n + 0.25
+    return np.asarray(ndtri(ranks, out=ranks))
+
+
+def _ranks(values: Array, order: IntArray, ordered: Array) -> Array:
     """Ranks from 1 along the first axis. Equal values share the mean of their ranks.
 
     Same as `scipy.stats.rankdata`, whose import would dominate the import time of quorate.
+    `order` sorts the values, and `ordered` are the values in this order.
     """
-    order = np.argsort(values, axis=0)
-    ordered = np.take_along_axis(values, order, axis=0)
     places = np.arange(1, len(values) + 1).reshape(-1, *(1,) * (values.ndim - 1))
     differs = ordered[1:] != ordered[:-1]
     end = np.ones_like(ordered[:1], dtype=np.bool_)

@@ -16,7 +16,7 @@ from quorate.samplers.laplace import LaplaceFit
 
 Surveys = Mapping[int, Mapping[str, Array]]
 ON_A_CORE = 64  # points that fill a core: the chains of an ensemble, at most
-_BESIDE_CORES = 512  # points for a device, if cores answer for some of the shards
+_BESIDE_CORES = 2048  # points for a device, if cores answer for some of the shards
 
 
 @dataclass(frozen=True, eq=False)

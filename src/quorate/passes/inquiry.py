@@ -286,8 +286,12 @@ class Inquiry:
         """Draws in order: the first of all chains, then the second of all, …; (n_complete, d)."""
         if not self.ensembles:
             return np.empty((0, self.dim))
-        steps = [np.swapaxes(ensemble.draws, 0, 1)[: self.n_steps] for ensemble in self.ensembles]
-        return np.concatenate(steps, axis=1).reshape(-1, self.dim)[: self.n_complete]
+        steps, first = np.empty((self.n_steps, self.n_chains, self.dim)), 0
+        for ensemble in self.ensembles:
+            last = first + ensemble.n_chains
+            steps[:, first:last] = np.swapaxes(ensemble.draws, 0, 1)[: self.n_steps]
+            first = last
+        return steps.reshape(-1, self.dim)[: self.n_complete]
 
 
 def _shown(point: Array) -> str:

@@ -109,7 +109,7 @@ class ShardSchedule:
     def _lacking(self, worker: int) -> Iterator[Key]:
         """What `worker` can be asked for, in the order of the shards that it holds."""
         for shard in self.allocation.shards_of(worker):
-            for piece in self._left[shard]:
+            for piece in self._left.get(shard, ()):
                 yield _key(shard, piece)
 
 

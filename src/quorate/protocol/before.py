@@ -29,22 +29,25 @@ class RowsQuestion:
     what
         `FACTS` or `LEARN`.
     n_shards
-        Number of shards to ask for, from 0.
+        K.
     keys
         What an answer must have.
     given
         What the work takes.
+    first
+        The first shard to ask for: those before it are known.
     """
 
     what: str
     n_shards: int
     keys: frozenset[str]
     given: Arrays = field(default_factory=lambda: NOTHING)
+    first: int = 0
 
     @property
     def shards(self) -> tuple[int, ...]:
         """Shards to ask for."""
-        return tuple(range(self.n_shards))
+        return tuple(range(self.first, self.n_shards))
 
     def pieces_of(self, shard: int) -> int:
         """One: a shard is read from its first row to its last."""

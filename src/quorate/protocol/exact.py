@@ -1,5 +1,7 @@
 """Exact draws as a scheme: passes over the posterior, and the draws of the ensemble they make."""
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,8 +63,8 @@ class ExactScheme(PassSchedule):
     shares_starts = False
     worker_side = SendDraws()  # of no use: workers evaluate
 
-    def __init__(self, sums: Sums, inquiry: Inquiry) -> None:
-        super().__init__(sums, inquiry, needs_surveys=True)
+    def __init__(self, sums: Sums, inquiry: Inquiry, devices: Collection[int] = ()) -> None:
+        super().__init__(sums, inquiry, needs_surveys=True, devices=devices)
         self.inquiry = inquiry
         self.received = EnsembleDraws(self, inquiry)
 

@@ -1,11 +1,21 @@
-"""What a schedule of passes asks for: the interface of an inquirer."""
+"""What a schedule of passes asks for: the interface of an inquirer, and what it is answered."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from quorate._types import Array
 from quorate.passes.inquiry import Pass
 from quorate.protocol.messages import Arrays
+
+SURVEYS = -1  # in place of a lane
+
+
+class Answered(NamedTuple):
+    """A question that is answered, for the journal; or a shard that is surveyed."""
+
+    lane: int  # SURVEYS for a survey
+    number: int  # of the question, or the shard
+    arrays: Arrays
 
 
 class Inquirer(Protocol):

@@ -5,8 +5,9 @@ in G-CMC. A global draw takes one batch from every cell: in order of arrival, as
 that every batch is used (`quorate.merging.pairing`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -23,13 +24,15 @@ from quorate.merging.weights import shrunk_covariances
 from quorate.numerics.linalg import check_ridge
 from quorate.numerics.moments import Moments
 from quorate.numerics.streams import Streams
+from quorate.protocol.columns import Columns, OnDemand, Shelf, concatenated
 from quorate.protocol.looks import consensus_looks, draws_seen
 from quorate.protocol.messages import Arrays
 from quorate.protocol.scheme import DrawCounts, Looks
+from quorate.protocol.stretches import Stretch, by_chain, extend, of_shard
 
 WEIGHTS = ("draws", "shrunk")
-_AT_ONCE = 2**24  # numbers that are merged in one go
-_ROWS = 2**14  # global draws that are merged together if there are more
+_AT_ONCE = 2**22  # numbers that are merged in one go
+_FEWEST_ROWS = 2**8  # global draws that are merged together, at least
 
 
 # How the paper merges: draws paired in order of arrival, weights from draws alone.
@@ -113,8 +116,9 @@ class Ledger:
         self.n_received = [0] * len(cells)
         self.n_complete = 0
         self._left_out: set[int] = set()  # cells
-        self._payloads: list[list[Array]] = [[] for _ in cells]
-        self._chains: list[list[int]] = [[] for _ in cells]
+        self._columns = Columns()  # of batches, by cell
+        self._make_shelf: Callable[[], Shelf] | None = None
+        self._stretches: list[list[Stretch]] = [[] for _ in cells]
         self._fits: dict[int, Fit] = {}  # by shard
         self._cell_of_block: list[int] = []
         self._size_of_block: list[int] = []
@@ -125,8 +129,7 @@ class Ledger:
 
         `extras` may hold the fits that warm-up found of the shards.
         """
-        self._payloads[cell].append(payload)
-        self._chains[cell].append(chain)
+        self._append(cell, payload, chain)
         self._cell_of_block.append(cell)
         self._size_of_block.append(len(payload))
         if extras:
@@ -138,6 +141,15 @@ class Ledger:
             if not self._n_furthest_behind:
                 self._count()
         return self.n_complete
+
+    def _append(self, cell: int, payload: Array, chain: int) -> None:
+        self._columns.append(cell, payload)
+        extend(self._stretches[cell], chain, len(payload))
+
+    def keep_on(self, make_shelf: Callable[[], Shelf]) -> None:
+        """Keep batches outside of memory once they are many."""
+        self._make_shelf = make_shelf
+        self._columns.keep_on(make_shelf())
 
     def _count(self) -> None:
         counts = [self.n_received[cell] for cell in self.included]
@@ -171,8 +183,8 @@ class Ledger:
         shard = sum(map(len, self.cells))
         self.cells.append((shard,))
         self.n_received.append(len(draws))
-        self._payloads.append([draws[:, None]])
-        self._chains.append([0])
+        self._stretches.append([])
+        self._append(len(self.cells) - 1, draws[:, None], 0)
         if fit is not None:
             self._fits[shard] = fit
         self._count()
@@ -182,35 +194,30 @@ class Ledger:
 
         Of a cell that has sent none: an empty array that fits anywhere.
         """
-        payloads = self._joined(cell)
-        return _concatenated(payloads) if payloads else np.empty((0, 1, 1))
-
-    def _joined(self, cell: int) -> list[Array]:
-        """Payloads of a cell; those of a single chain are made one array, which takes their place.
-
-        A run of many draws then holds them once.
-        """
-        if len(set(self._chains[cell])) == 1:
-            self._payloads[cell] = [_concatenated(self._payloads[cell])]
-            self._chains[cell] = self._chains[cell][:1]
-        return self._payloads[cell]
+        return self._columns.rows(cell) if cell in self._columns else np.empty((0, 1, 1))
 
     def chains(self, cell: int) -> list[Array]:
         """The batches of a cell, those of each chain on their own and in order."""
-        by_chain: dict[int, list[Array]] = {}
-        payloads = self._joined(cell)
-        for chain, payload in zip(self._chains[cell], payloads, strict=True):
-            by_chain.setdefault(chain, []).append(payload)
-        return [_concatenated(by_chain[chain]) for chain in sorted(by_chain)]
+        return by_chain(self.batches(cell), self._stretches[cell])
 
-    def shard_draws(self) -> list[Array]:
-        """All draws of each shard that is included, one chain after the other: (n, d), or empty."""
-        listed = []
-        for cell in self.included:
-            n_shards = len(self.cells[cell])
-            chains = self.chains(cell) or [np.empty((0, n_shards, 0))]
-            listed += list(np.swapaxes(_concatenated(chains), 0, 1))
-        return listed
+    def shard_draws(self) -> Sequence[Array]:
+        """All draws of each shard that is included, one chain after the other: (n, d), or empty.
+
+        Draws outside of memory are put together when they are asked for, as they are now.
+        """
+        makers = [maker for cell in self.included for maker in self._makers(cell)]
+        return OnDemand(makers) if self._columns.is_shelved else tuple(make() for make in makers)
+
+    def _makers(self, cell: int) -> list[Callable[[], Array]]:
+        """For each shard of a cell, a function that puts its draws together."""
+        n_shards = len(self.cells[cell])
+        if not self._stretches[cell]:
+            return [partial(np.empty, (0, self._dim))] * n_shards
+        known = self.batches(cell), tuple(self._stretches[cell])
+        if self._columns.is_shelved:
+            return [partial(of_shard, *known, i) for i in range(n_shards)]
+        in_order = concatenated(by_chain(*known))
+        return [partial(in_order.__getitem__, (slice(None), i)) for i in range(n_shards)]
 
     def weights(self) -> Array:
         """W_s of eq. (6) for the shards that are included, from all received by now."""
@@ -250,21 +257,32 @@ class Ledger:
         if not self.n_complete or n_numbers <= _AT_ONCE:
             return self.global_draws()[:n]
         batches = [self.batches(cell) for cell in self.included]
-        if self.merging.every_draw:
-            streams = Streams(self.merging.seed)
-            orders = [order_of(i, len(of), n, streams) for i, of in enumerate(batches)]
-        else:
-            orders = [np.arange(n)] * len(batches)
+        if not self.merging.every_draw:
             batches = [batch[: self.n_complete] for batch in batches]
+        orders = self._orders([len(batch) for batch in batches], n)
         weights = self.weights()
         merged = np.empty((n, self._dim))
-        for first in range(0, n, _ROWS):
-            some = slice(first, first + _ROWS)
-            picked = [of[order[some]] for of, order in zip(batches, orders, strict=True)]
-            merged[some] = merge(weights, np.concatenate(picked, axis=1))
+        n_rows = max(_FEWEST_ROWS, _AT_ONCE // (len(weights) * self._dim))
+        for first in range(0, n, n_rows):
+            some = slice(first, min(first + n_rows, n))
+            picked = np.empty((some.stop - first, *weights.shape[:2]))
+            shard = 0
+            for of, order in zip(batches, orders, strict=True):
+                picked[:, shard : shard + of.shape[1]] = of[order[some].astype(np.intp)]
+                shard += of.shape[1]
+            merged[some] = merge(weights, picked)
         if self._has_shift(weights):
             merged += self._shift(weights, batches)
         return merged
+
+    def _orders(self, counts: Sequence[int], n: int) -> list[Array]:
+        """Which batch of each cell goes into each of n global draws, as float64, (n,) each."""
+        if not self.merging.every_draw:
+            return [np.arange(float(n))] * len(counts)
+        streams, kept = Streams(self.merging.seed), Columns(self._make_shelf and self._make_shelf())
+        for i, count in enumerate(counts):
+            kept.append(i, order_of(i, count, n, streams).astype(np.float64))
+        return [kept.rows(i) for i in range(len(counts))]
 
     def _has_shift(self, weights: Array) -> bool:
         """Whether merged draws are centred anew; draws of one shard are right."""
@@ -293,7 +311,7 @@ class Ledger:
 
     @property
     def _dim(self) -> int:
-        return next((payloads[0].shape[-1] for payloads in self._payloads if payloads), 0)
+        return self._columns.row_shape[-1]
 
     @property
     def n_offered(self) -> int:
@@ -307,11 +325,6 @@ class Ledger:
         if self.merging.every_draw:
             return DrawCounts(received, received if self.n_complete else 0)
         return DrawCounts(received, self.n_complete * sum(sizes[cell] for cell in self.included))
-
-
-def _concatenated(arrays: Sequence[Array]) -> Array:
-    """`np.concatenate`, without a copy of a single array."""
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _by_shard(batches: Sequence[Array]) -> list[Moments]:

@@ -8,7 +8,6 @@ answered when the sum is known at all its points; the inquirer then asks the nex
 
 from collections.abc import Collection, Iterator
 from itertools import takewhile
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from quorate.numerics.named_arrays import part as part_of
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.coordinator import WakingCoordinator
 from quorate.protocol.disputes import Disputes
-from quorate.protocol.inquirer import Inquirer
+from quorate.protocol.inquirer import SURVEYS, Answered, Inquirer
 from quorate.protocol.messages import Arrays, Command, Evaluate, Survey, Surveyed, Values
 from quorate.protocol.pass_blocks import (
     BLOCK,
@@ -31,19 +30,10 @@ from quorate.protocol.pass_blocks import (
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
 from quorate.protocol.sums import Sums
+from quorate.protocol.surveying import Surveying
 from quorate.protocol.teams import Teams
-from quorate.protocol.turns import Turns
 
 _TASK_SECONDS = 0.1  # that a task may take for which a worker gets several blocks
-SURVEYS = -1  # in place of a lane
-
-
-class Answered(NamedTuple):
-    """A question that is answered, for the journal; or a shard that is surveyed."""
-
-    lane: int  # SURVEYS for a survey
-    number: int  # of the question, or the shard
-    arrays: Arrays
 
 
 class PassSchedule:
@@ -67,11 +57,20 @@ class PassSchedule:
         How the scheme sums over shards.
     needs_surveys
         Whether shards are surveyed before the first question.
+    devices
+        Workers that compute on a device, where others do not.
     """
 
     quarantined = NOBODY
 
-    def __init__(self, sums: Sums, inquirer: Inquirer, *, needs_surveys: bool) -> None:
+    def __init__(
+        self,
+        sums: Sums,
+        inquirer: Inquirer,
+        *,
+        needs_surveys: bool,
+        devices: Collection[int] = (),
+    ) -> None:
         # Data allocation: that of the scheme
         self.allocation: Allocation = sums.allocation
         self.inquirer = inquirer
@@ -84,7 +83,7 @@ class PassSchedule:
         self.teams = Teams(sums)
         self._requests = Requests()
         self._freed: list[Key] = []  # that nobody works on any more
-        self._turns = Turns(lambda worker: any(self._lacking(worker)))
+        self._surveying = Surveying(self.allocation, self._lacking, devices)
         self._has_news = True
         self._surveys: dict[int, Arrays] = {}
         self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
@@ -99,19 +98,15 @@ class PassSchedule:
         """Shards that are surveyed."""
         return len(self._surveys)
 
-    # At worker k: evaluate, and send the sum
-
-    # At the server: a question is answered when the sum is known at every point
-
     def next_task(self, worker: int, n_draws: int | None) -> Evaluate | Survey | None:
-        if not self._has_begun and not self._turns.is_free(worker):
+        if not self._has_begun and not self._surveying.is_free(worker):
             return None
         key = self._requests.choose(worker, self._lacking(worker), self.now)
         if key is None:
             return None
         lane, question, first, wanted = key
         if lane == SURVEYS:
-            self._turns.begin(worker)
+            self._surveying.begin(worker)
             return Survey(worker, (question,))
         asked = self.inquirer.open[lane]
         part = next(p for p in self._sums(lane, first).parts_of(worker) if p.number == wanted)
@@ -155,23 +150,23 @@ class PassSchedule:
 
     def take_back(self, worker: int) -> None:
         self._freed += self._requests.take_back(worker)
-        self._turns.lost(worker)
+        self._has_news |= self._surveying.lost(worker)
         self._has_news |= self.teams.lost(worker)
 
     def joined(self, worker: int, node: str) -> None:
         """Take in that a worker is there. Those of one node answer together."""
-        self._turns.joined(worker, node)
-        is_news = self.teams.joined(worker, node)
-        self._has_news |= is_news and self._has_begun  # surveys are for each worker
+        self._surveying.joined(worker, node)
+        is_news = self.teams.joined(worker, node)  # surveys are for each worker
+        self._has_news |= is_news and self._has_begun
 
     def to_wake(self, now: float) -> Collection[int]:
         """Workers for whom there may be work now that there was not before."""
         keys, self._freed = [*self._requests.newly_late(now), *self._freed], []
-        called = self._turns.called()
         if self._has_news:
             self._has_news = False
             return self.teams.asked if self._has_begun else range(self.allocation.n_workers)
-        return {*called, *(worker for key in keys for worker in self._who_can(key))}
+        able = (worker for key in keys for worker in self._who_can(key))
+        return {*self._surveying.called(), *able}
 
     def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
         """Shards that no living worker can survey or answer for, as far as it is still needed."""
@@ -223,7 +218,7 @@ class PassSchedule:
     def _take_survey(self, answer: Surveyed) -> None:
         (shard,) = answer.task.shards
         self._requests.answered(answer.task.worker, [(SURVEYS, shard, 0, 0)], self.now)
-        self._turns.end(answer.task.worker)
+        self._surveying.end(answer.task.worker)
         if shard not in self._surveys:
             self._surveyed(shard, part_of(answer.found, shard))
 
@@ -244,7 +239,7 @@ class PassSchedule:
         """What `worker` can be asked for, in the order in which it is wanted."""
         if not self._has_begun:
             for shard in self.allocation.shards_of(worker):
-                if shard not in self._surveys:
+                if shard not in self._surveys and self._surveying.may(worker, shard):
                     yield SURVEYS, shard, 0, 0
             return
         for lane, asked in sorted(self.inquirer.open.items(), key=lambda item: item[1].number):

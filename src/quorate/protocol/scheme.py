@@ -4,7 +4,7 @@ A scheme has two halves. `SchemeOptions` is what a user writes, such as `Coded(r
 `start` makes a `Scheme`, the state machine of one run.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from quorate._types import Array, CodedArray, IntArray
 from quorate.merging.fit import Fit
 from quorate.protocol.allocation import Allocation
+from quorate.protocol.columns import Shelf
 from quorate.protocol.messages import NOTHING, Arrays, Work
 from quorate.protocol.sums import Sums
 from quorate.protocol.times import Outcomes, Realisations
@@ -122,7 +123,7 @@ class Received(Protocol):
     def draw_counts(self) -> DrawCounts:
         """How many draws have arrived, and how many of them are used."""
 
-    def shard_draws(self) -> list[Array]:
+    def shard_draws(self) -> Sequence[Array]:
         """Draws of each included shard, one chain after the other, (n, d); none if only sums come.
 
         A factor that was added with `add_factor` comes last.
@@ -145,6 +146,14 @@ class FirstDraws(Protocol):
 
     def first_draws(self, n: int) -> Array:
         """The first n of `Received.global_draws`."""
+
+
+@runtime_checkable
+class CanShelve(Protocol):
+    """What `Received` may offer besides: to keep draws outside of memory."""
+
+    def keep_on(self, make_shelf: Callable[[], Shelf]) -> None:
+        """Keep draws on a shelf once they are many."""
 
 
 class Schedule(Protocol):

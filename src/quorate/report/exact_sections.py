@@ -27,6 +27,7 @@ from quorate.results.html import (
 )
 from quorate.results.marginals import FEWEST
 from quorate.results.summary import INTERVAL
+from quorate.run.earlier_fit import UPDATE_OF
 from quorate.run.pass_log import PHASES, SURVEY, PassLog
 
 _MOST_BESIDE, _MOST_WAITING = 40, 40
@@ -97,6 +98,11 @@ def _phases(log: PassLog) -> Html:
 
 def merge_beside(evidence: Evidence, log: PassLog, pictures: Pictures) -> Html:
     """How far off the Gaussian product of the shards' surveys would have been."""
+    if UPDATE_OF in evidence.history.configuration:
+        return note(
+            "Rows were added to an earlier run, whose shards were surveyed with a larger share of "
+            "the prior each. Their fits cannot be merged with those of the new shards."
+        )
     draws = evidence.merged
     found = [log.surveys[shard] for shard in sorted(log.surveys)]
     fits = [(of["mode"], of["lower"]) for of in found if "lower" in of]

@@ -4,7 +4,7 @@ A run leaves them in a file, so that a report needs neither the model nor the dr
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +22,7 @@ FEWEST = 4  # draws that have a density, or a summary
 _MOST_CURVES, _FEWEST_PANELS = 500, 4  # of all scalars together
 _ENOUGH = 10_000  # draws of a shard for a density
 _SHOWN = 0.99  # share of the draws, in the middle, that a curve covers
+_REACH = (1 - _SHOWN) / 2, (1 + _SHOWN) / 2
 _ROUNDING = 1e-9  # a relative spread that counts as none
 _N_BINS = 256
 _EVERY, _DIGITS = 6, 4  # points and digits that are kept of a curve
@@ -45,10 +46,11 @@ class Curve(NamedTuple):
         """The density of `values` (n,)."""
         if len(values) < FEWEST:
             return cls(0.0, 0.0, np.empty(0))
-        low, high = _reach(values)
+        values = np.ascontiguousarray(values)
+        low, high, *quartiles = np.quantile(values, [*_REACH, 0.25, 0.75]).tolist()
         if high - low <= _ROUNDING * max(abs(low), abs(high)):
             return cls(low, low, np.ones(1))
-        points, heights = density(values)
+        points, heights = _density(values, low, high, quartiles[1] - quartiles[0])
         return cls(float(points[0]), float(points[-1]), heights)
 
     def thinned(self) -> "Curve":
@@ -112,7 +114,7 @@ class Densities:
     def of(
         cls,
         scalars: Sequence[tuple[str, Array]],
-        shard_draws: Mapping[int, Array],
+        shard_draws: Iterable[tuple[int, Array]],
         named: Callable[[Array], Mapping[str, Array]],
         most: int | None = None,
     ) -> "Densities":
@@ -123,24 +125,28 @@ class Densities:
         scalars
             Merged draws by name.
         shard_draws
-            Unconstrained draws by shard, (n, d) each.
+            Numbers of shards with their unconstrained draws, (n, d) each.
         named
             Turns draws of a shard into draws of scalars by name.
         most
             Number of scalars, at most; by default as many as a report shows.
         """
+        few = {
+            shard: np.ascontiguousarray(draws[:: -(-len(draws) // _ENOUGH) or 1])
+            for shard, draws in shard_draws
+        }
         if most is None:
-            most = max(_FEWEST_PANELS, _MOST_CURVES // (len(shard_draws) + 1))
+            most = max(_FEWEST_PANELS, _MOST_CURVES // (len(few) + 1))
         shown = scalars[:most]
         behind = []
-        for draws in shard_draws.values():
-            by_name = named(draws[:: -(-len(draws) // _ENOUGH) or 1])
+        for draws in few.values():
+            by_name = named(draws)
             behind.append({name: Curve.of(by_name[name]) for name, _ in shown})
         listed = [
             Marginal(name, Curve.of(values), [curves[name] for curves in behind])
             for name, values in shown
         ]
-        return cls(listed, list(shard_draws), len(scalars) - len(shown))
+        return cls(listed, list(few), len(scalars) - len(shown))
 
     def thinned(self) -> "Densities":
         """Curves with as many points as the eye sees on a small picture."""
@@ -199,22 +205,18 @@ class Densities:
         return figure
 
 
-def density(values: Array) -> tuple[Array, Array]:
+def _density(
+    values: Array, low: float, high: float, between_quartiles: float
+) -> tuple[Array, Array]:
     """Points, and a smooth density of `values` (n,) there that does not leak over a bound.
 
     A Gaussian kernel of Silverman's width, mirrored at the ends, on a fine histogram.
     """
-    low, high = _reach(values)
     heights, edges = np.histogram(values, _N_BINS, (low, high), density=True)
-    spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.34)
+    spread = min(values.std(), between_quartiles / 1.34)
     width = 0.9 * spread * len(values) ** -0.2 / (high - low)
     waves = dct(heights) * np.exp(-0.5 * (np.pi * width * np.arange(_N_BINS)) ** 2)
     return (edges[1:] + edges[:-1]) / 2, np.asarray(_SHOWN * idct(waves))
-
-
-def _reach(values: Array) -> tuple[float, float]:
-    low, high = np.quantile(values, [(1 - _SHOWN) / 2, (1 + _SHOWN) / 2])
-    return float(low), float(high)
 
 
 def _draw(panel: "Axes", marginal: Marginal) -> None:

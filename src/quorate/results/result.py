@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, named_shards, require
 from quorate.merging.ess import ess_and_rhat, fewest_draws
 from quorate.models.protocol import Model
-from quorate.numerics.ess import bulk_ess, ess_of_chains, in_chains, nested_rhat, split_rhat
+from quorate.numerics.ess import bulk_ess, ess_and_rhat_of_chains, split_rhat
 from quorate.numerics.names import named_scalars
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Evidence
@@ -85,7 +86,7 @@ class Result:
 
     model: Model
     unconstrained: Array
-    shard_draws: tuple[Array, ...]
+    shard_draws: Sequence[Array]
     weights: Array | None
     timeline: Timeline
     scheme: str
@@ -180,26 +181,26 @@ class Result:
         if self.n_draws < FEWEST:
             return {}
         scalars = self.scalars()
-        found = self._ess_and_rhat(np.stack([values for _, values in scalars], axis=1))
+        found = self._ess_and_rhat([values for _, values in scalars])
         return {
             name: {**summary_row(values, float(ess)), "r_hat": float(r_hat)}
             for (name, values), ess, r_hat in zip(scalars, *found, strict=True)
         }
 
-    def _ess_and_rhat(self, values: Array) -> tuple[Array, Array]:
-        """ESS and R-hat of functions of the draws, (n_draws, n_functions); NaN of too few draws.
+    def _ess_and_rhat(self, functions: Sequence[Array]) -> tuple[Array, Array]:
+        """ESS and R-hat of functions of the draws, (n_draws,) each; NaN of too few draws.
 
         Re-paired draws look independent, so the draws of the shards are judged where they are
         known. A coordinate has the ESS that `quorate.run.view.View.ess` tells.
         """
         if self.n_chains > 1:
-            chains = in_chains(values, self.n_chains)
-            return ess_of_chains(values, self.n_chains), nested_rhat(chains)
+            return ess_and_rhat_of_chains(functions, self.n_chains)
         shard_draws = () if self.weights is None else self.shard_draws
-        n_fewest = min(map(len, (self.unconstrained, *shard_draws)))
+        n_fewest = min(map(len, chain((self.unconstrained,), shard_draws)))
         if n_fewest <= fewest_draws(self.unconstrained.shape[1]):
-            unknown = np.full(values.shape[1], np.nan)
+            unknown = np.full(len(functions), np.nan)
             return unknown, unknown
+        values = np.stack(functions, axis=1)
         if self.weights is None:
             return bulk_ess(values[None]), split_rhat(values[None])
         return ess_and_rhat(values, self.unconstrained, self.weights, shard_draws)
@@ -209,9 +210,8 @@ class Result:
 
         All of them are written, or none if one cannot be.
         """
-        scalars = self.scalars() if self.n_draws >= FEWEST else []
         texts = {
-            saved.DENSITIES: json.dumps(self._densities(scalars).as_json()),
+            saved.DENSITIES: self._saved_densities,
             saved.SUMMARY: json.dumps(self.summary_rows(), indent=2),
             saved.STORY: f"{'; '.join(self._story())}\n",
         }
@@ -222,7 +222,7 @@ class Result:
     def judged(self, verdict: Verdict | None) -> "Result":
         """The same draws with a verdict. What was computed of them is not computed again."""
         found = replace(self, verdict=verdict)
-        computed = ("variables", "_summary")
+        computed = ("variables", "_summary", "_saved_densities")
         vars(found).update({k: v for k, v in vars(self).items() if k in computed})
         return found
 
@@ -266,18 +266,22 @@ class Result:
         title = self._story()[0] + (f"; {shown.n_more} more scalars" if shown.n_more else "")
         return shown.figure(title)
 
+    @cached_property
+    def _saved_densities(self) -> str:
+        scalars = self.scalars() if self.n_draws >= FEWEST else []
+        return json.dumps(self._densities(scalars).as_json())
+
     def _densities(
         self, scalars: Sequence[tuple[str, Array]], most: int | None = None
     ) -> Densities:
         """Densities of scalars, and of the shards behind them, without a restored prior."""
         has_model = not getattr(self.model, "is_stored", False)
         included = [s for s in range(self.workers) if has_model and s not in self.excluded]
-        shards = dict(zip(included, self.shard_draws, strict=False))
 
         def named(draws: Array) -> dict[str, Array]:
             return dict(named_scalars(self.model.constrain(draws)))
 
-        return Densities.of(scalars, shards, named, most)
+        return Densities.of(scalars, zip(included, self.shard_draws, strict=False), named, most)
 
     def _chosen(self, names: Sequence[str] | None) -> list[tuple[str, Array]]:
         if names is None:

@@ -16,6 +16,7 @@ _MANY_BLOCKS = 10  # of the other workers, before a worker is called slow
 
 def summary_row(values: Array, ess: float) -> dict[str, float]:
     """Mean, sd, 94 % interval, ESS and Monte Carlo standard error of `values` (n,)."""
+    values = np.ascontiguousarray(values)
     sd = float(values.std(ddof=1))
     ends = map(float, np.quantile(values, list(INTERVAL.values())))
     return {

@@ -3,20 +3,20 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from quorate._types import Array
 from quorate.engines.drive import Engine, drive
-from quorate.journal import BlockRecord, JournalReader, WorkerEvent
+from quorate.journal import BlockRecord, ChainKey, JournalReader, WorkerEvent
 from quorate.merging.fit import Fit
 from quorate.numerics.named_arrays import part
 from quorate.passes.inquiry import OneQuestion
 from quorate.protocol.allocation import Allocation
+from quorate.protocol.columns import Columns
 from quorate.protocol.messages import Block, Command, Event, Happening
 from quorate.protocol.passes import PassCoordinator, PassSchedule
 from quorate.protocol.patience import Limits
 from quorate.protocol.sums import Sums
 from quorate.protocol.supervisor import Supervisor
+from quorate.run.draws_on_disk import DrawFile
 from quorate.samplers import fit_of
 from quorate.trust.shards import ShardChains
 
@@ -75,7 +75,8 @@ def evaluate(
 def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
     """All draws of each shard by chain, as far as they were sent, with what went wrong."""
     n_shards = allocation.n_shards
-    chains: list[dict[object, list[Array]]] = [{} for _ in range(n_shards)]
+    draws = Columns(DrawFile(folder))
+    chains: list[dict[ChainKey, None]] = [{} for _ in range(n_shards)]
     divergences: dict[int, int] = {}
     fits: dict[int, Fit | None] = {}
     modes: dict[int, Array] = {}
@@ -84,7 +85,8 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
         for record in reader.records():
             if isinstance(record, BlockRecord) and record.payload.ndim == 3:
                 for i, shard in enumerate(record.shards):
-                    chains[shard].setdefault(record.key, []).append(record.payload[:, i])
+                    chains[shard].setdefault(record.key)
+                    draws.append((shard, record.key), record.payload[:, i])
             elif isinstance(record, WorkerEvent) and record.what in _FAULTS:
                 for shard in allocation.shards_of(record.worker):
                     faults[shard] += 1
@@ -98,7 +100,7 @@ def shard_chains(folder: Path, allocation: Allocation) -> list[ShardChains]:
                     divergences[shard] = divergences.get(shard, 0) + int(found[_DIVERGENCES])
     return [
         ShardChains(
-            [np.concatenate(chains[shard].pop(key)) for key in list(chains[shard])],
+            [draws.rows((shard, key)) for key in chains[shard]],
             fits.get(shard),
             divergences.get(shard),
             faults[shard],

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from quorate._types import Array
 from quorate.engines.drive import Engine
 from quorate.journal import JournalReader, PartAnswered, PassRecord, Record, Resumed
 from quorate.models.subposterior import Target
+from quorate.numerics.ess import ess_of_chains
 from quorate.passes.first_fit import Before
 from quorate.protocol.exact import ExactScheme
+from quorate.protocol.inquirer import SURVEYS, Answered
 from quorate.protocol.messages import Command, Evaluate, Keep, Stop, Survey, Surveyed, Values
-from quorate.protocol.passes import SURVEYS, Answered, PassCoordinator
+from quorate.protocol.passes import PassCoordinator
 from quorate.protocol.sums import Sums
 from quorate.results.result import Result
 from quorate.run.earlier_fit import before_of
@@ -152,6 +155,8 @@ class ExactRun(Run):
             self.scheme.other_modes(),
             self.scheme.fits(),
             frozenset(self.scheme.disputes),
+            result.variables,
+            _ess_of_coordinates(result),
         )
 
     def _sums(self) -> Sums:
@@ -166,3 +171,20 @@ class ExactRun(Run):
             n_passes=inquiry.n_passes,
             log_evidence=inquiry.evidence,
         )
+
+
+def _ess_of_coordinates(result: Result) -> Array:
+    """ESS of each coordinate, (d,). The summary has that of coordinates which are scalars."""
+    draws, rows = result.unconstrained, result.summary_rows()
+    scalars = {values[0]: (name, values) for name, values in result.scalars()} if rows else {}
+    found = np.full(draws.shape[1], np.nan)
+    unknown = []
+    for j, start in enumerate(draws[0]):
+        name, values = scalars.get(start, ("", None))
+        if values is not None and np.array_equal(values, draws[:, j]):
+            found[j] = rows[name]["ess"]
+        else:
+            unknown.append(j)
+    if unknown:
+        found[unknown] = ess_of_chains(draws[:, unknown], result.n_chains)
+    return found

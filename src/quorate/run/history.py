@@ -8,7 +8,7 @@ therefore in the unconstrained space in which they are merged.
 ...     blocks, seconds = history.blocks(), history.seconds
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,10 +34,11 @@ from quorate.journal import (
     TaskGiven,
     WorkerEvent,
 )
-from quorate.protocol.passes import SURVEYS
+from quorate.protocol.inquirer import SURVEYS
 from quorate.protocol.scheme import Scheme
 from quorate.run.blocks import BlockRow, Blocks
 from quorate.run.configuration import configuration_of, settings_of
+from quorate.run.draws_on_disk import on_disk
 from quorate.run.earlier_fit import before_of
 from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PassLog
@@ -81,6 +82,7 @@ class History:
             self.settings = self._settings(self.configuration["settings"])
             self.dim = int(self.configuration["dim"])
             self.scheme, self.passes = self._make_scheme()
+            on_disk(self.scheme, folder)
             self._fitting = Fitting(folder, self.scheme, self.dim, is_exact=bool(self.passes))
         except BaseException:
             self._reader.close()
@@ -173,10 +175,10 @@ class History:
         """All blocks so far."""
         return Blocks.of_rows(tuple(self._cells), self._rows)
 
-    def shard_draws(self) -> dict[int, Array]:
+    def shard_draws(self) -> Iterator[tuple[int, Array]]:
         """Draws received of each included shard, unconstrained, shape (n_received, dim)."""
         included = [shard for shard in range(self.n_workers) if shard not in self.excluded]
-        return dict(zip(included, self.view.shard_draws(), strict=False))
+        return zip(included, self.view.shard_draws(), strict=False)
 
     def global_draws(self) -> Array:
         """Global draws so far, unconstrained, (n, dim); none where there are too few for weights.

@@ -1,5 +1,6 @@
 """Rows in place, before a run: shards are planned, and workers tell what is in them."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -7,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from quorate._types import Progress
-from quorate.data.placed import PlacedShards, Shards, places_of, sites_in, told
-from quorate.data.placed_groups import unpacked_labels, with_groups
+from quorate.data.placed import PlacedShards, Shards, facts_of, places_of, sites_in, told
+from quorate.data.placed_groups import labels_of_shards, unpacked_labels, with_groups
 from quorate.data.scratch import forget
 from quorate.engines.in_place import TRANSFORM
 from quorate.engines.packing import packed
@@ -38,9 +39,26 @@ def cut_into_shards(
     if not settings.cut.is_in_place:
         yield settings.cut.write(data, settings.workers, folder, settings.seed, tell)
         return
-    planned = _planned(data, settings, folder)
+    with read_in_place(_planned(data, settings, folder), model, settings, tell) as shards:
+        yield shards
+
+
+@contextmanager
+def read_in_place(
+    planned: PlacedShards,
+    model: Model,
+    settings: Settings,
+    tell: Progress,
+    old: PlacedShards | None = None,
+) -> Iterator[PlacedShards]:
+    """Shards in place for one sitting, once workers have read them; those of `old` are known."""
     with forgotten(planned):
-        yield _read(planned, model, settings, tell)
+        try:
+            shards = _read(planned, model, settings, tell, old)
+        except BaseException:
+            shutil.rmtree(planned.folder, ignore_errors=True)  # so that a next try finds it free
+            raise
+        yield shards
 
 
 def _planned(data: object, settings: Settings, folder: Path) -> PlacedShards:
@@ -55,14 +73,23 @@ def _planned(data: object, settings: Settings, folder: Path) -> PlacedShards:
     return PlacedShards(folder.resolve(), cut.chosen, places, columns, cut.na, transform, scratch)
 
 
-def _read(shards: PlacedShards, model: Model, settings: Settings, tell: Progress) -> PlacedShards:
+def _read(
+    shards: PlacedShards,
+    model: Model,
+    settings: Settings,
+    tell: Progress,
+    old: PlacedShards | None,
+) -> PlacedShards:
     """The shards with their fingerprints, once workers have read all of them; written down."""
-    question, answers = RowsQuestion(FACTS, shards.n_shards, _FACTS), RowsTold()
+    facts, labels = ([], []) if old is None else (facts_of(old), labels_of_shards(old))
+    question = RowsQuestion(FACTS, shards.n_shards, _FACTS, first=len(facts))
+    answers = RowsTold()
     allocation, logs = allocation_of(settings), shards.folder.parent / "logs"
     job = job_on(model, shards, settings.seed)
     ask_workers(settings.engine_options, job, allocation, question, answers, logs, tell)
-    labels = [{name: unpacked_labels(array) for name, array in a.items()} for a in answers.labels()]
-    shards = with_groups(told(shards, answers.in_order()), labels)
+    for found in answers.labels():
+        labels.append({name: unpacked_labels(array) for name, array in found.items()})
+    shards = with_groups(told(shards, [*facts, *answers.in_order()]), labels)
     shards.save()
     return shards
 

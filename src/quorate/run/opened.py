@@ -114,7 +114,7 @@ def _result(folder: Path, history: History, model: StoredModel) -> Result:
     return Result(
         model=model,
         unconstrained=model.draws,
-        shard_draws=tuple(view.shard_draws()),
+        shard_draws=view.shard_draws(),
         weights=view.weights() if len(model.draws) else None,
         timeline=_timeline(history, len(model.draws)),
         scheme=settings.scheme_options.name,

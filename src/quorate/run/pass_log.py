@@ -5,8 +5,8 @@ from typing import NamedTuple
 from quorate.journal import PartAnswered, PassRecord
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.exact import ExactScheme
+from quorate.protocol.inquirer import SURVEYS, Answered
 from quorate.protocol.messages import Arrays
-from quorate.protocol.passes import SURVEYS, Answered
 from quorate.run.progress import Phase
 
 SURVEY = "start"  # the phase in which shards are surveyed

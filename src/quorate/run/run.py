@@ -32,6 +32,7 @@ from quorate.protocol.supervisor import Supervisor
 from quorate.protocol.timeline import Timeline
 from quorate.results.result import Result
 from quorate.run.check import evaluate, shard_chains
+from quorate.run.draws_on_disk import on_disk
 from quorate.run.fitting import Fitting
 from quorate.run.in_place import forgotten, with_remarks
 from quorate.run.local import LocalRun
@@ -112,6 +113,7 @@ class Run:
     def _begin_with(self, scheme: Scheme) -> None:
         """Put `scheme` in charge, with nothing received yet."""
         self.scheme = scheme
+        on_disk(scheme, self.folder)
         self.view = View(scheme, self.model.dim, self.settings.draws)
         self._coordinator = self._make_coordinator()
         self._supervisor = Supervisor(
@@ -297,7 +299,7 @@ class Run:
         return Result(
             model=self.model,
             unconstrained=view.global_draws(),
-            shard_draws=tuple(view.shard_draws()),
+            shard_draws=view.shard_draws(),
             weights=view.weights(),
             timeline=self.timeline,
             scheme=settings.scheme_options.name,

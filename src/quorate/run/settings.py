@@ -208,7 +208,9 @@ class Settings:
         inquiry = Inquiry(
             start, names, self.draws, self.seed, has_gradient=has_gradient, before=before
         )
-        return ExactScheme(self.scheme_options.sums(self.workers, self.seed), inquiry)
+        sums = self.scheme_options.sums(self.workers, self.seed)
+        devices = self.engine_options.device_workers(self.workers)
+        return ExactScheme(sums, inquiry, devices if len(devices) < self.workers else ())
 
     def limits(self) -> Limits:
         """How much the supervisor tolerates."""

@@ -6,27 +6,30 @@ again. Each of K shards has a share 1/K of the prior; K is now the number of all
 over them is the log posterior of all rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from quorate.data.append import append_shards
 from quorate.data.cut import COMMAND, Cut
-from quorate.data.placed import PlacedShards
+from quorate.data.placed import PlacedShards, Shards, sites_in
+from quorate.data.placed_further import with_further
 from quorate.engines.options import EngineOptions
-from quorate.errors import BadInputError, require
+from quorate.errors import require
 from quorate.journal import JournalReader, PassRecord
 from quorate.models.protocol import Model
 from quorate.passes.first_fit import Before
+from quorate.protocol.inquirer import SURVEYS
 from quorate.protocol.messages import Arrays
-from quorate.protocol.passes import SURVEYS
 from quorate.results.result import Result
 from quorate.run import kept_model
 from quorate.run.beginning import begun, finished, run_folder
 from quorate.run.configuration import SHARDS, TRANSFORMED, same_shards
 from quorate.run.earlier_fit import UPDATE_OF, kept_before
 from quorate.run.history import History
+from quorate.run.in_place import read_in_place
 from quorate.run.progress import Listener, cutting
 from quorate.run.progress_shown import shown
 from quorate.run.run import N_POINTS
@@ -62,15 +65,17 @@ def update(
     run
         Folder of the run, or its result.
     rows
-        The new rows, with the columns or arrays that the run was made with. A formula encodes them
-        as it encoded the first rows; a level of a factor that these did not have is refused. So
-        are rows of a group that the run has, in models with groups.
+        The new rows, with the columns or arrays that the run was made with; new Parquet files, or
+        files by site, if the rows of the run stay in place. A formula encodes them as it encoded
+        the first rows; a level of a factor that these did not have is refused. So are rows of a
+        group that the run has, in models with groups.
     shards
         Number of further shards, and of further workers. By default they are about as large as the
         old ones.
     by
         How the new rows are cut, if not as before: see `sample`. If the run was made with a `Cut`
-        that has a transform, give one with the same transform.
+        that has a transform, give one with the same transform. For rows that stay in place it is
+        left out: new files are read, and transformed, as those of the run.
     model
         A model with the parameters of the one of the run, in place of that.
     draws, seed, engine
@@ -87,11 +92,10 @@ def update(
         f"The model has parameters {list(own.names)}, but the run has parameters {names}.",
     )
     old = same_shards(folder, known.configuration)
-    if isinstance(old, PlacedShards):
-        raise BadInputError(
-            f"The rows of {folder} stay in place, and rows can only be added to runs that have "
-            "their own shards. Sample all files anew, with by='in-place'."
-        )
+    require(
+        by is None or not isinstance(old, PlacedShards),
+        f"The rows of {folder} stay in place, and new ones are read as they are. Leave out `by`.",
+    )
     settings = known.settings.without_faults(
         draws=known.settings.draws if draws is None else draws,
         seed=known.settings.seed if seed is None else seed,
@@ -101,7 +105,9 @@ def update(
         every=every,
     ).for_model(own)
     require(
-        settings.cut.transform is not None or not known.configuration.get(TRANSFORMED),
+        isinstance(old, PlacedShards)
+        or settings.cut.transform is not None
+        or not known.configuration.get(TRANSFORMED),
         f"The rows of {folder} were transformed by a function, and the new ones are not. Give "
         "by=Cut(transform=...) with that function.",
     )
@@ -112,15 +118,40 @@ def update(
         stopping.on_signals(),
         run_folder(run_dir) as new_folder,
     ):
-        tell = cutting(settings.workers, settings.draws, listen)
-        place = new_folder / SHARDS
-        whole = append_shards(old, rows, shards, place, settings.cut, settings.seed, tell)
-        settings = replace(settings, workers=whole.n_shards)
-        more = known.for_journal(folder)
-        made_of = own, sampler, whole, settings, new_folder, stopping, n_points
-        with begun(*made_of, more, known.surveys) as new, JournalReader(new_folder) as reader:
-            new.replay(reader)
-            return finished(new, listen)
+        place, more = new_folder / SHARDS, known.for_journal(folder)
+        with _added(old, rows, shards, own, settings, place, listen) as whole:
+            settings = replace(settings, workers=whole.n_shards)
+            made_of = own, sampler, whole, settings, new_folder, stopping, n_points
+            with begun(*made_of, more, known.surveys) as new, JournalReader(new_folder) as reader:
+                new.replay(reader)
+                return finished(new, listen)
+
+
+@contextmanager
+def _added(
+    old: Shards,
+    rows: object,
+    n_new: int | None,
+    model: Model,
+    settings: Settings,
+    place: Path,
+    listen: Listener,
+) -> Iterator[Shards]:
+    """The old shards and further ones, which are written, or stay in place as the old ones do."""
+    in_place = isinstance(old, PlacedShards)
+    tell = cutting(settings.workers, settings.draws, listen, in_place=in_place)
+    if not isinstance(old, PlacedShards):
+        yield append_shards(old, rows, n_new, place, settings.cut, settings.seed, tell)
+        return
+    require(
+        settings.shards_per_worker == 1 or not sites_in(rows),
+        f"The run has redundancy {settings.shards_per_worker}, but rows of a site exist only "
+        "there: a second worker could not read them. Sample all files anew.",
+    )
+    planned = with_further(old, rows, n_new, place)
+    settings = replace(settings, workers=planned.n_shards)
+    with read_in_place(planned, model, settings, tell, old) as whole:
+        yield whole
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ It knows the scheme and what the scheme has received, whether the run is under w
 its journal. So all of them show the same draws and the same effective sample size.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from quorate._types import Array
 from quorate.merging.ess import effective_draws, fewest_draws
 from quorate.numerics.ess import ess_of_chains, in_chains, nested_rhat, split_rhat
+from quorate.protocol.columns import OnDemand
 from quorate.protocol.scheme import FirstDraws, Scheme
 
 
@@ -49,9 +51,12 @@ class View:
         draws = received.global_draws()[:n_draws] if first is None else first
         return draws.reshape(-1, self.dim)
 
-    def shard_draws(self) -> list[Array]:
+    def shard_draws(self) -> Sequence[Array]:
         """Draws of each included shard, unconstrained, (n, d); none if only sums are sent."""
-        return [draws.reshape(-1, self.dim) for draws in self.scheme.received.shard_draws()]
+        found = self.scheme.received.shard_draws()
+        if isinstance(found, OnDemand):
+            return found
+        return tuple(draws.reshape(-1, self.dim) for draws in found)
 
     def weights(self) -> Array | None:
         """W_s of the included shards; None if only sums are sent, or nothing is complete."""

@@ -6,8 +6,9 @@ shows. There is posterior mass where no chain has been: another mode. Or workers
 answers for the same shard.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -21,7 +22,7 @@ from quorate.numerics.moments import Moments
 from quorate.trust.importance import smoothed
 from quorate.trust.proposal import Proposal
 from quorate.trust.shards import Estimate, compared, remarks_on
-from quorate.trust.summaries import summaries
+from quorate.trust.summaries import summaries, summaries_of_draws
 from quorate.trust.verdict import (
     DO_NOT_TRUST,
     FEWEST,
@@ -41,6 +42,7 @@ _R_HATS = (1.05, 1.1)
 _ERRORS = 3.0  # standard errors by which R-hat must exceed its limit
 _ESS = (100.0, 50.0)  # least effective draws of a good and of a usable run
 _MISSED = (0.02, 0.1)  # share of the posterior mass where no chain has been
+_AT_ONCE = 10_000  # draws whose distances are computed together
 _OUTSIDE = 1.2  # times the distance of the farthest draw
 _AGREE = "the chains have mixed, and no posterior mass was found where they have not been"
 _LONGER = "draw more"
@@ -64,6 +66,8 @@ class ExactQuestion:
     disputes
         Workers that gave different answers for the same shard, or coded answers that contradict
         each other.
+    variables, ess
+        The draws by name, and the ESS of each coordinate, where they are known already.
     """
 
     model: Model
@@ -72,6 +76,12 @@ class ExactQuestion:
     other_modes: Sequence[Array]
     fits: Sequence[Estimate | None]
     disputes: frozenset[tuple[int, ...]] = frozenset()
+    variables: Mapping[str, Array] | None = None
+    ess: Array | None = None
+
+    @cached_property
+    def _moments(self) -> Moments:
+        return Moments.of(self.draws)
 
     def proposal(self) -> Proposal:
         """Where to evaluate the posterior: around the draws, more widely, and at other modes.
@@ -83,7 +93,7 @@ class ExactQuestion:
         """
         if len(self.draws) <= self.model.dim + 1:
             raise SingularCovarianceError
-        moments = Moments.of(self.draws)
+        moments = self._moments
         cov = moments.covariance()
         n_shards = len(self.fits)
         places = [(mode, cov * n_shards) for modes in self.other_modes for mode in modes]
@@ -93,7 +103,8 @@ class ExactQuestion:
         """The verdict, from the log posterior (n,) at the first n points."""
         points, proposal = points[: len(log_posterior)], self.proposal()
         weighted, k_hat = smoothed(points, log_posterior, proposal.log_density(points))
-        ess = ess_of_chains(self.draws, self.n_chains)
+        ess = ess_of_chains(self.draws, self.n_chains) if self.ess is None else self.ess
+        variables = self.variables or self.model.constrain(self.draws)
         reasons = [
             *_of_disputes(self.disputes),
             *_of_chains(in_chains(self.draws, self.n_chains), ess, self.model.names),
@@ -110,7 +121,7 @@ class ExactQuestion:
             advice=advice_on(word, reasons, _AGREE),
             remarks=remarks_on(findings),
             shards=findings,
-            raw=summaries(self.model, Weighted.of(self.draws, np.zeros(len(self.draws)))),
+            raw=summaries_of_draws(variables),
             corrected=summaries(self.model, weighted.without_negligible()) if is_reliable else {},
             n_points=len(points),
             weighted=weighted,
@@ -118,17 +129,16 @@ class ExactQuestion:
 
     def _of_missed_mass(self, weighted: Weighted) -> Iterator[Reason]:
         """Weighted points far outside of all draws."""
-        moments = Moments.of(self.draws)
-        lower = np.linalg.cholesky(moments.covariance())
+        lower = np.linalg.cholesky(self._moments.covariance())
 
         def distances(points: Array) -> Array:
-            gaps = (points - moments.mean).T
-            z = solve_triangular(lower, gaps, lower=True, overwrite_b=True)  # draws may be many
-            z *= z
-            return np.asarray(np.sqrt(np.sum(z, axis=0)))
+            z = solve_triangular(lower, (points - self._moments.mean).T, lower=True)
+            return np.asarray(np.sqrt(np.sum(z * z, axis=0)))
 
         kept = weighted.without_negligible()
-        outside = distances(kept.points) > _OUTSIDE * distances(self.draws).max()
+        parts = range(0, len(self.draws), _AT_ONCE)
+        farthest = max(distances(self.draws[i : i + _AT_ONCE]).max() for i in parts)
+        outside = distances(kept.points) > _OUTSIDE * farthest
         missed = float(kept.weights[outside].sum())
         word = grade(missed, _MISSED)
         if word != GOOD:

@@ -29,7 +29,7 @@ from quorate.numerics.moments import Moments
 from quorate.trust.importance import smoothed
 from quorate.trust.proposal import Proposal
 from quorate.trust.shards import ShardChains, ShardFinding, remarks_on, shard_findings
-from quorate.trust.summaries import summaries
+from quorate.trust.summaries import summaries, summaries_of_draws
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,7 +221,7 @@ class Question:
             advice=advice_on(word, reasons),
             remarks=remarks_on(findings),
             shards=findings,
-            raw=summaries(self.model, Weighted.of(self.merged, np.zeros(len(self.merged)))),
+            raw=summaries_of_draws(self.model.constrain(self.merged)),
             corrected=summaries(self.model, weighted.without_negligible()),
             n_points=len(points),
             weighted=weighted,

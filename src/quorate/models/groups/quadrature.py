@@ -12,9 +12,9 @@ all groups, nodes and points.
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,10 +28,45 @@ _LEAST_PIVOT = 1e-8  # of a Cholesky factorisation, relative to the diagonal
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """Nodes and weights for the standard normal distribution in q dimensions."""
+    """Nodes and weights for the standard normal distribution in q dimensions.
+
+    If all nodes of the product are kept, `nodes[i * k + j]` is `across[j]` with `along[i]` added to
+    its first coordinate. Else `along` is a single 0, and `across` are the nodes.
+    """
 
     nodes: Array  # (m, q)
     log_weights: Array  # (m,), of exp h(z_k): log w_k + |t_k|²/2 + q/2 log 2π
+    along: Array  # (n,)
+    across: Array  # (k, q)
+
+    @cached_property
+    def basis(self) -> Array:
+        """Log weights, 1, t_i, and t_i t_j for i <= j: (m, 2 + q + q(q+1)/2)."""
+        t = self.nodes.T
+        squares = [t[i] * t[j] for i in range(len(t)) for j in range(i, len(t))]
+        return np.column_stack([self.log_weights, np.ones(len(self.nodes)), *t, *squares])
+
+
+class Places(NamedTuple):
+    """Where the nodes of groups are placed at points: z_k = c + U t_k."""
+
+    centre: Array  # c, (q, n_points, g)
+    upper: list[list[Array]]  # U, as `spread` returns it, (n_points, g) each
+    rule: Rule
+
+    @property
+    def local(self) -> Array:
+        """z at the nodes, (q, m, n_points, g)."""
+        return self.of(self.rule.nodes)
+
+    def of(self, nodes: Array) -> Array:
+        """z of nodes t (m, q), (q, m, n_points, g)."""
+        local = np.repeat(self.centre[:, None], len(nodes), axis=1)
+        for i, row in enumerate(self.upper):
+            for j in range(i, len(row)):
+                if nodes[:, j].any():
+                    local[i] += row[j] * nodes[:, j, None, None]
+        return local
 
 
 @cache
@@ -42,9 +77,12 @@ def gauss_hermite(n_nodes: int, dim: int) -> Rule:
     grid = np.array(list(product(nodes, repeat=dim)))
     log_weights = np.log(np.array(list(product(weights, repeat=dim)))).sum(axis=1)
     kept = _above(log_weights)
+    along, across = np.zeros(1), grid[kept]
+    if kept.all():
+        along, across = nodes, grid[: len(grid) // n_nodes] * (np.arange(dim) > 0)
     grid, log_weights = grid[kept], log_weights[kept]
     constant = 0.5 * dim * np.log(2 * np.pi)
-    return Rule(grid, log_weights + 0.5 * (grid**2).sum(axis=1) + constant)
+    return Rule(grid, log_weights + 0.5 * (grid**2).sum(axis=1) + constant, along, across)
 
 
 def _above(log_weights: Array) -> Any:

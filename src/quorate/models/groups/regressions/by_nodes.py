@@ -52,7 +52,7 @@ class ByNodes:
         for chunk in self._chunks(points):
             found = chunk.nodes(self.effort)
             totals[chunk.points] += found.log_integrals.sum(axis=1)
-            sums.add(chunk, found.local, found.shares)
+            sums.add(chunk, found, found.shares)
         slopes = Prior.of(points.covs[0]).slopes(sums.squares, self.rows.n_groups)
         by_beta = self.outside.response_by_column + sums.by_beta
         return totals, Derivatives(by_beta, by_scale + sums.by_scale, (slopes,))

@@ -12,9 +12,10 @@ from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.local import independence_draws
 from quorate.models.groups.quadrature import gauss_hermite
 from quorate.models.groups.regressions.integrals import Nodes, Prior, log_joint, nodes, parts
-from quorate.models.groups.regressions.kernels import Rows, rows_of
+from quorate.models.groups.regressions.kernels import Rows
 from quorate.models.groups.regressions.points import Points
 from quorate.models.groups.regressions.rows import Bundle, GroupedRows
+from quorate.models.groups.regressions.rows_at_points import rows_of
 from quorate.models.many_points import rising
 from quorate.models.observed import Observed
 
@@ -82,15 +83,16 @@ class Sums:
         betas, scales, covs = points
         return cls(points, np.zeros_like(betas), np.zeros_like(scales), np.zeros_like(covs[-1]))
 
-    def add(self, chunk: Chunk, local: Array, shares: Array) -> None:
-        """Add some groups, from nodes (q, m, n_points, g) and their shares (m, n_points, g)."""
-        at = chunk.points
-        pulls, terms = chunk.rows.expectations(local, shares)
+    def add(self, chunk: Chunk, nodes: Nodes, shares: Array) -> None:
+        """Add some groups, from their nodes and the shares of these (m, n_points, g)."""
+        at, rows = chunk.points, chunk.rows
+        pulls, terms = rows.expectations(rows.at_places(nodes.places), shares)
         self.by_beta[at] -= np.tensordot(pulls, chunk.bundle.columns, axes=((0, 2), (0, 2)))
-        self.by_scale[at] += pulls.sum(axis=(0, 2))
-        phi = np.exp(self.points.log_scales[at])
-        self.by_scale[at] -= phi * np.einsum("spg,sg->p", terms, chunk.bundle.counts)
-        self.squares[at] += np.einsum("impg,jmpg,mpg->pij", local, local, shares)
+        if terms is not None:
+            phi = np.exp(self.points.log_scales[at])
+            self.by_scale[at] += pulls.sum(axis=(0, 2))
+            self.by_scale[at] -= phi * np.einsum("spg,sg->p", terms, chunk.bundle.counts)
+        self.squares[at] += squares(nodes.local, shares)
 
 
 def chunks(
@@ -115,11 +117,11 @@ def chunks(
         Parameters of the outer group that each group lies in, (q of the outer level, n_points,
         n_groups).
     """
-    n_entries = len(gauss_hermite(n_nodes, len(anchors)).nodes)
+    m = len(gauss_hermite(n_nodes, len(anchors)).nodes)
     prior = Prior.of(points.covs[0])
     for bundle in rows.bundles:
         which = bundle.which
-        for at in parts(len(points.betas), bundle.counts.size * n_entries):
+        for at in parts(len(points.betas), max(m, len(bundle.counts)) * len(which)):
             some = rows_of(family, bundle, points.part(at), rows.has_ones)
             yield Chunk(
                 bundle,
@@ -136,6 +138,11 @@ def _shifted(rows: Rows, bundle: Bundle, shifts: Array) -> Rows:
     return replace(rows, offsets=offsets)
 
 
+def squares(local: Array, shares: Array) -> Array:
+    """Σ E[z zᵀ] over groups, (n_points, q, q), from nodes (q, m, n_points, g) and their shares."""
+    return np.asarray(np.einsum("impg,jmpg->pij", local * shares, local))
+
+
 def mean_and_factor(found: Nodes) -> tuple[Array, Array]:
     """Means (n_points, g, q) of z given φ, and a factor of its covariances."""
     shares = found.shares
@@ -148,9 +155,12 @@ def mean_and_factor(found: Nodes) -> tuple[Array, Array]:
 
 def summed_powers(found: Nodes, shares: Array, centres: Array) -> Array:
     """Sums over points of E (z - centre)^k for k = 1, 2, 3, (3, g, q); centres are (q, g)."""
-    away = found.local - centres[:, None, None]
-    weighted, sums = np.broadcast_to(shares, away.shape), []
-    for _ in range(3):
-        weighted = weighted * away
-        sums.append(weighted.sum(axis=(1, 2)).T)
-    return np.stack(sums)
+    sums = np.empty((3, *centres.T.shape))
+    for i, (local, centre) in enumerate(zip(found.local, centres, strict=True)):
+        away = local - centre
+        weighted = shares * away
+        sums[0, :, i] = weighted.sum(axis=(0, 1))
+        sums[1, :, i] = np.einsum("mpg,mpg->g", weighted, away)
+        weighted *= away
+        sums[2, :, i] = np.einsum("mpg,mpg->g", weighted, away)
+    return sums

@@ -17,7 +17,6 @@ from quorate._types import Array, IntArray
 from quorate.models import device
 from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.quadrature import gauss_hermite
 from quorate.models.groups.regressions.by_nodes import ByNodes
 from quorate.models.groups.regressions.chunks import Outside
@@ -168,20 +167,6 @@ class CompiledByNodes:
     def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
         """A fit without groups."""
         return self.in_numpy.pooled_fit(start, log_sds)
-
-    def moments(self, points: Points) -> tuple[Moments]:
-        """Moments of z of all groups, summed over the points, about the anchors."""
-        return self.in_numpy.moments(points)
-
-    def draws(
-        self, points: Points, codes: IntArray, uniforms: LevelUniforms
-    ) -> tuple[tuple[IntArray, Array]]:
-        """A draw of z of some groups for each point, with the codes of the groups."""
-        return self.in_numpy.draws(points, codes, uniforms)
-
-    def group_integrals(self, points: Points, codes: IntArray) -> Array:
-        """Logarithms of the integrals of some groups, (n, m), without what is outside."""
-        return self.in_numpy.group_integrals(points, codes)
 
 
 def _moved(family: Family, rows: GroupedRows, bundle: Bundle) -> _OnDevice:

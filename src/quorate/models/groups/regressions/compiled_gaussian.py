@@ -13,7 +13,6 @@ import numpy as np
 from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
 from quorate.models import device
-from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.quadrature import solved, spread
 from quorate.models.groups.regressions.compiled_kernels import At, at_points
 from quorate.models.groups.regressions.gaussian import ClosedForm
@@ -98,20 +97,6 @@ class CompiledClosedForm:
         given = (reduced.squares, reduced.by_column, reduced.by_response, np.ones(n_groups))
         filled = _Groups(*(filled_up(array, round_number(n_groups)) for array in given))
         return device.on_device(filled)
-
-    def moments(self, points: Points) -> tuple[Moments]:
-        """Moments of z of all groups, summed over the points, about 0."""
-        return self.in_numpy.moments(points)
-
-    def draws(
-        self, points: Points, codes: IntArray, uniforms: LevelUniforms
-    ) -> tuple[tuple[IntArray, Array]]:
-        """A draw of z of some groups for each point, with the codes of the groups."""
-        return self.in_numpy.draws(points, codes, uniforms)
-
-    def group_integrals(self, points: Points, codes: IntArray) -> Array:
-        """Logarithms of the integrals of some groups, (n, m), without what is outside."""
-        return self.in_numpy.group_integrals(points, codes)
 
 
 @cache

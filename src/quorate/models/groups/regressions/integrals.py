@@ -7,16 +7,24 @@ gradient is the mean of the gradient at the nodes (differentiation under the int
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from quorate._types import Array, BoolArray
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.quadrature import Rule, gauss_hermite, length_of, newton_step, spread
+from quorate.models.groups.quadrature import (
+    Places,
+    gauss_hermite,
+    length_of,
+    newton_step,
+    spread,
+    whitened,
+)
 from quorate.models.groups.regressions.kernels import Rows
 
-_ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
+_ENTRIES = 65_536  # of rows or nodes, points and groups at a time: half a megabyte
 LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far
 SHORT_STEP = 1.0  # after which the centre is near enough for nodes
 MOST_STEPS = 40
@@ -55,25 +63,33 @@ class Prior(NamedTuple):
 class Nodes:
     """Nodes of some groups at some points, with the joint log density there."""
 
-    local: Array  # (q, m, n_points, g)
+    places: Places
     log_terms: Array  # (m, n_points, g), whose exponentials sum to the integral
+
+    @cached_property
+    def local(self) -> Array:
+        """z at the nodes, (q, m, n_points, g)."""
+        return self.places.local
 
     @property
     def log_integrals(self) -> Array:
         """log ∫ of each group at each point, (n_points, g)."""
-        top = self._top
-        return np.asarray(top + np.log(np.exp(self.log_terms - top).sum(axis=0)))
+        terms, top = self._terms
+        return np.asarray(top + np.log(terms.sum(axis=0)))
 
     @property
     def shares(self) -> Array:
         """Share of each node in its integral, (m, n_points, g): the posterior of z given φ."""
-        terms = np.exp(self.log_terms - self._top)
+        terms, _ = self._terms
         return np.asarray(terms / terms.sum(axis=0))
 
-    @property
-    def _top(self) -> Array:
+    @cached_property
+    def _terms(self) -> tuple[Array, Array]:
+        """Terms that sum to the integrals, divided by the largest, and the logarithm of that."""
         top = self.log_terms.max(axis=0)
-        return np.asarray(np.where(np.isfinite(top), top, 0.0))
+        top = np.where(np.isfinite(top), top, 0.0)
+        terms = self.log_terms - top
+        return np.exp(terms, out=terms), top
 
 
 def nodes(rows: Rows, prior: Prior, anchors: Array, effort: Effort) -> Nodes:
@@ -81,12 +97,40 @@ def nodes(rows: Rows, prior: Prior, anchors: Array, effort: Effort) -> Nodes:
 
     Anchors are (q, n_points, g), or (q, 1, g) if they are the same for all points.
     """
-    rule = gauss_hermite(effort.n_nodes, len(anchors))
     centre, upper, log_det = placed(rows, prior, anchors, effort.n_steps)
-    local = at_nodes(centre, upper, rule)
-    terms = log_joint(rows, prior, local)
-    terms += log_det + rule.log_weights[:, None, None]
-    return Nodes(local, terms)
+    places = Places(centre, upper, gauss_hermite(effort.n_nodes, len(anchors)))
+    terms = _quadratic(prior, rows.response_by_parameter, places, log_det)
+    terms -= rows.sums(rows.at_places(places))
+    return Nodes(places, terms)
+
+
+def _quadratic(prior: Prior, response: Array, places: Places, log_det: Array) -> Array:
+    """Terms of nodes (m, n_points, g) but for those of rows: log w + log p(z|φ) + Zᵀy z.
+
+    They are a quadratic function of t, where z = c + Ut; `response` is Zᵀy (q, g).
+    """
+    centre, upper, rule = places
+    q = len(centre)
+    precision = prior.precision[..., None]
+    pulls = [response[i] - sum(precision[i, j] * centre[j] for j in range(q)) for i in range(q)]
+    level = prior.log_constant[:, None] + log_det
+    for c, by_parameter, pull in zip(centre, response, pulls, strict=True):
+        level = level + 0.5 * c * (by_parameter + pull)
+    bends = []
+    for i, column in enumerate(_columns(upper)):
+        along = [sum(precision[k, j] * column[j] for j in range(i + 1)) for k in range(q)]
+        for j, other in enumerate(_columns(upper)):
+            if j >= i:
+                bend = sum(other[k] * along[k] for k in range(j + 1))
+                bends.append(-0.5 * bend if i == j else -bend)
+    coefficients = np.stack([np.ones_like(level), level, *whitened(upper, pulls), *bends])
+    values = rule.basis @ coefficients.reshape(len(coefficients), -1)
+    return np.asarray(values.reshape(len(values), *level.shape))
+
+
+def _columns(upper: list[list[Array]]) -> list[list[Array]]:
+    """The columns of U above its diagonal, with it."""
+    return [[upper[i][j] for i in range(j + 1)] for j in range(len(upper))]
 
 
 def placed(
@@ -97,8 +141,7 @@ def placed(
     Groups whose last step was long take more of them. Nodes in the wrong place would make the
     integral of a point far out too large as well as too small.
     """
-    q, _, n_groups = anchors.shape
-    centre = np.broadcast_to(anchors, (q, len(prior.log_constant), n_groups))
+    centre = anchors
     for _ in range(n_steps):
         centre, upper, log_det, length = _stepped(rows, prior, centre)
     far = length > SHORT_STEP
@@ -140,8 +183,8 @@ def _stepped(
 
 def log_joint(rows: Rows, prior: Prior, local: Array) -> Array:
     """log p(z|φ) p(rows|z, φ) at `local` (q, m, n_points, g), without terms linear in Xβ."""
-    values = prior.log_constant[:, None] - rows.sums(local)
-    return add_quadratic(values, prior, rows.response_by_parameter(), local)
+    values = prior.log_constant[:, None] - rows.sums(rows.at_local(local))
+    return add_quadratic(values, prior, rows.response_by_parameter, local)
 
 
 def add_quadratic(values: Array, prior: Prior, response: Array, local: Array) -> Array:
@@ -188,18 +231,9 @@ def _summed(values: Array, varying: Array | None, *parameters: int) -> Array:
     """Sums of values (size, n_points, g) over rows, each times its columns of Z: (n_points, g)."""
     if varying is None:
         return np.asarray(values.sum(axis=0))
-    weights = np.prod([varying[:, j] for j in parameters], axis=0)
+    first, *others = (varying[:, j] for j in parameters)
+    weights = first * others[0] if others else first
     return np.asarray(np.einsum("spg,sg->pg", values, weights))
-
-
-def at_nodes(centre: Array, upper: list[list[Array]], rule: Rule) -> Array:
-    """z at the nodes, (q, m, n_points, g)."""
-    q = len(centre)
-    local = np.repeat(centre[:, None], len(rule.nodes), axis=1)
-    for i in range(q):
-        for j in range(i, q):
-            local[i] += upper[i][j] * rule.nodes[:, j, None, None]
-    return local
 
 
 def parts(n_points: int, n_entries: int) -> Iterator[slice]:

@@ -5,7 +5,8 @@ log(1 + exp) or exp; w and the shift s depend on the row and on the scale parame
 axes (rows, nodes, points, groups).
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -13,15 +14,13 @@ from typing import Literal
 import numpy as np
 
 from quorate._types import Array, BoolArray
-from quorate.models.families import Logistic, NegativeBinomial, Poisson
-from quorate.models.family import Family
-from quorate.models.groups.regressions.points import Points
-from quorate.models.groups.regressions.rows import Bundle
+from quorate.models.groups.quadrature import Places
 
 Shape = Literal["softplus", "exponential"]
 FURTHEST = 350.0  # of a linear predictor, so that products of exponentials stay finite
 LARGEST = np.exp(FURTHEST)
 _LOG_LARGEST = 700.0
+_ENTRIES = 65_536  # of rows, nodes, points and groups at a time: half a megabyte
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,8 @@ class Rows:
         Whether the first column of Z is one of ones, in rows that count.
     count_once
         Whether all weights are 0 or 1.
+    has_scale
+        Whether weights and offsets depend on a scale parameter.
     """
 
     shape: Shape
@@ -53,139 +54,236 @@ class Rows:
     varying: Array | None
     has_ones: bool = False
     count_once: bool = False
+    has_scale: bool = False
 
     def at(self, points: BoolArray) -> "Rows":
         """The same rows at some of the points."""
         return replace(self, offsets=self.offsets[:, points], weights=self.weights[:, points])
 
+    @cached_property
     def response_by_parameter(self) -> Array:
         """Zᵀy of each group, (q, g)."""
         if self.varying is None:
             return np.asarray(self.response.sum(axis=0)[None])
         return np.asarray(np.einsum("sjg,sg->jg", self.varying, self.response))
 
-    def sums(self, local: Array) -> Array:
-        """Σ w b(η) over rows, (m, n_points, g), at `local` (q, m, n_points, g)."""
-        if self.shape == "exponential" and self.varying is None:
-            return np.asarray((self.weights * self._near).sum(axis=0) * np.exp(local[0]))
-        if self.shape == "softplus" and self.varying is None and not self._is_moderate(local):
-            return self._weighted(np.logaddexp(0.0, self.offsets[:, None] + local[0]))
-        odds = self._exponentials(local)
-        if self.shape == "exponential":
-            return self._weighted(odds)
-        if self.count_once and len(odds) * np.log1p(odds.max()) < _LOG_LARGEST:
-            odds += 1
-            return np.asarray(np.log(np.multiply.reduce(odds, axis=0)))
-        return self._weighted(np.log1p(odds, out=odds))
+    def at_places(self, places: Places) -> "Odds":
+        """exp η at the nodes of groups, as products if the nodes are a grid."""
+        if self.varying is None:
+            return self.at_local(places.local)
+        along = places.upper[0][0] * places.rule.along[:, None, None]
+        found = Odds(self, places.of(places.rule.across), along)
+        return found if found.is_moderate else self.at_local(places.local)
 
-    def _is_moderate(self, local: Array) -> bool:
-        """Whether products of exponentials of offsets and of `local` are finite."""
-        return bool(self.offsets.max() <= FURTHEST and np.abs(local).max() <= FURTHEST)
+    def at_local(self, local: Array) -> "Odds":
+        """exp η at `local` (q, m, n_points, g)."""
+        return Odds(self, None, local[0]) if self.varying is None else Odds(self, local, None)
 
-    def _weighted(self, terms: Array) -> Array:
-        return np.asarray(np.einsum("smpg,spg->mpg", terms, self.weights))
+    def sums(self, odds: "Odds") -> Array:
+        """Σ w b(η) over rows, (m, n_points, g)."""
+        if self.shape == "exponential" and odds.across is None:
+            return np.asarray((self.weights * self.near).sum(axis=0) * np.exp(odds.first))
+        if self.shape == "softplus" and self.count_once and odds.is_moderate:
+            return self._logarithms_of_products(odds)
+        totals = np.zeros(odds.shape)
+        for some in odds.blocks():
+            totals += np.einsum("smpg,spg->mpg", self._terms(odds, some), self.weights[some])
+        return totals
+
+    def _terms(self, odds: "Odds", some: slice) -> Array:
+        """b(η) of some rows, (r, m, n_points, g)."""
+        if self.shape == "softplus" and odds.across is None and not odds.is_moderate:
+            return np.asarray(np.logaddexp(0.0, self.offsets[some, None] + odds.first))
+        terms = odds.of_rows(some)
+        return np.log1p(terms, out=terms) if self.shape == "softplus" else terms
+
+    def _logarithms_of_products(self, odds: "Odds") -> Array:
+        """Σ log(1 + exp η) over rows: one logarithm of as many rows as have a finite product."""
+        most = max(1, int(_LOG_LARGEST / max(odds.largest_factor, 1e-300)))
+        totals, product, n_rows = None, np.ones(odds.shape), 0
+        for some in odds.blocks_across(most):
+            n_rows += some.stop - some.start
+            if n_rows > most:
+                logarithms = np.log(product)
+                totals = logarithms if totals is None else totals + logarithms
+                product[:], n_rows = 1.0, some.stop - some.start
+            odds.multiply(product, some)
+        np.log(product, out=product)
+        return odds.completed(product if totals is None else totals + product)
 
     def slopes_and_curvatures(self, local: Array) -> tuple[Array, Array]:
         """Derivatives y - w b'(η) and w b''(η) of each row at `local` (q, n_points, g)."""
-        odds = self._exponentials(np.clip(local, -FURTHEST, FURTHEST)[:, None])[:, 0]
+        near = self.at_local(np.clip(local, -FURTHEST, FURTHEST)[:, None])
+        odds = near.of_rows(slice(None))[:, 0]
         np.minimum(odds, LARGEST, out=odds)
         if self.shape == "exponential":
             pulls = curvatures = self.weights * odds
         else:
             plus = 1 + odds
-            pulls = self.weights * odds / plus
-            curvatures = pulls / plus
+            pulls = np.divide(odds, plus, out=odds)
+            if not self.count_once:
+                pulls *= self.weights
+            curvatures = np.divide(pulls, plus, out=plus)
         return self.response[:, None] - pulls, curvatures
 
-    def expectations(self, local: Array, shares: Array) -> tuple[Array, Array]:
+    def expectations(self, odds: "Odds", shares: Array) -> tuple[Array, Array | None]:
         """Means over nodes of w b'(η), and of b(η), in each row: (size, n_points, g) each.
 
-        `local` is (q, m, n_points, g), and `shares` (m, n_points, g) are the nodes' weights.
+        `shares` (m, n_points, g) are the nodes' weights. Means of b(η) are found if weights depend
+        on the scale parameter.
         """
-        odds = self._exponentials(local)
-        np.minimum(odds, LARGEST, out=odds)
-        if self.shape == "exponential":
-            means = np.einsum("smpg,mpg->spg", odds, shares)
-            return self.weights * means, means
-        terms = np.einsum("smpg,mpg->spg", np.log1p(odds), shares)
-        odds /= 1 + odds
-        return self.weights * np.einsum("smpg,mpg->spg", odds, shares), terms
+        pulls = np.empty(self.offsets.shape)
+        terms = np.empty(self.offsets.shape) if self.has_scale else None
+        for some in odds.blocks():
+            found = odds.of_rows(some)
+            np.minimum(found, LARGEST, out=found)
+            if terms is not None:
+                terms[some] = np.einsum("smpg,mpg->spg", np.log1p(found), shares)
+            if self.shape == "softplus":
+                found /= 1 + found
+            pulls[some] = np.einsum("smpg,mpg->spg", found, shares)
+        if not self.count_once:
+            pulls *= self.weights
+        return pulls, terms
 
-    def _exponentials(self, local: Array) -> Array:
-        """exp η, (size, m, n_points, g), at `local` (q, m, n_points, g)."""
-        if self.varying is None:
-            return np.asarray(self._near[:, None] * np.exp(np.minimum(local[0], FURTHEST)))
-        eta = self.varying[:, -1, None, None] * local[-1]
-        eta += self.offsets[:, None]
+    def eta(self, local: Array, some: slice) -> Array:
+        """η of some rows, (r, m, n_points, g), at `local` (q, m, n_points, g)."""
+        assert self.varying is not None
+        varying = self.varying[some]
+        eta = varying[:, -1, None, None] * local[-1] + self.offsets[some, None]
         for j in range(len(local) - 1):
-            eta += (
-                local[j] if j == 0 and self.has_ones else self.varying[:, j, None, None] * local[j]
-            )
-        return np.asarray(np.exp(eta, out=eta))
+            eta += local[j] if j == 0 and self.has_ones else varying[:, j, None, None] * local[j]
+        return np.asarray(eta)
 
     @cached_property
-    def _near(self) -> Array:
+    def near(self) -> Array:
         """exp of the offsets."""
         return np.asarray(np.exp(np.minimum(self.offsets, FURTHEST)))
 
 
-def rows_of(family: Family, bundle: Bundle, points: Points, has_ones: bool) -> Rows:
-    """The rows of a bundle at some points. `has_ones`: whether Z starts with a column of ones."""
-    is_intercept = has_ones and bundle.varying.shape[1] == 1
-    rows = _FAMILIES[type(family)](bundle, points, None if is_intercept else bundle.varying)
-    return replace(rows, has_ones=has_ones)
+@dataclass(frozen=True)
+class Odds:
+    """exp η of rows at m = n k nodes, computed for some rows at a time.
+
+    The nodes may be a grid, of which exp η is a product: n nodes that differ in the first parameter
+    of a group, times k nodes across. This saves most exponentials.
+
+    Parameters
+    ----------
+    across
+        z at the nodes across, (q, k, n_points, g); None if Z is a column of ones and k is 1.
+    along
+        What the other nodes add to the first parameter, (n, n_points, g); None if n is 1.
+    """
+
+    rows: Rows
+    across: Array | None
+    along: Array | None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """m, the number of points and that of groups."""
+        n = 1 if self.along is None else len(self.along)
+        k = 1 if self.across is None else self.across.shape[1]
+        _, n_points, n_groups = self.rows.offsets.shape
+        return n * k, n_points, n_groups
+
+    @property
+    def first(self) -> Array:
+        """`along`, where there is one."""
+        assert self.along is not None
+        return self.along
+
+    def blocks(self) -> Iterator[slice]:
+        """Slices of rows that fit into the cache with all nodes."""
+        return _slices(len(self.rows.offsets), math.prod(self.shape))
+
+    def blocks_across(self, most: int) -> Iterator[slice]:
+        """Slices of rows, at most so many, that fit into the cache with the nodes across."""
+        n_nodes = math.prod(self.shape) if self.across is None else self.across[0].size
+        return _slices(len(self.rows.offsets), n_nodes, most)
+
+    def of_rows(self, some: slice) -> Array:
+        """exp η of some rows, (r, m, n_points, g)."""
+        if self.across is None:
+            return np.asarray(self.rows.near[some, None] * self._of_along)
+        odds = self._of_across(some)
+        if self.along is None:
+            return odds
+        factors = self._of_along[None]
+        if not self.rows.has_ones:
+            assert self.rows.varying is not None
+            factors = np.exp(self.rows.varying[some, 0, None, None] * self.along)
+        found = factors[:, :, None] * odds[:, None]
+        return found.reshape(len(odds), *self.shape)
+
+    def multiply(self, product: Array, some: slice) -> None:
+        """Multiply `product` (m, n_points, g) by 1 + exp η of some rows: see `completed`."""
+        if not self._is_divided:
+            odds = self.of_rows(some)
+            odds += 1
+            product *= np.multiply.reduce(odds, axis=0)
+            return
+        odds = self._of_across(some)
+        buffer = np.empty(odds.shape[1:])
+        parts = product.reshape(len(self.first), *buffer.shape)
+        for part, divided in zip(parts, np.exp(-self.first), strict=True):
+            for row in odds:
+                part *= np.add(row, divided, out=buffer)
+
+    def completed(self, totals: Array) -> Array:
+        """Σ log(1 + exp η) over all rows, (m, n_points, g), from products by `multiply`.
+
+        On a grid, 1 + exp(a + b) = exp a (exp -a + exp b), where a is the same for all rows.
+        """
+        if self._is_divided:
+            by_along = totals.reshape(len(self.first), -1, *self.first.shape[1:])
+            by_along += (len(self.rows.offsets) * self.first)[:, None]
+        return totals
+
+    @property
+    def _is_divided(self) -> bool:
+        return self.across is not None and self.along is not None and self.rows.has_ones
+
+    def _of_across(self, some: slice) -> Array:
+        assert self.across is not None
+        eta = self.rows.eta(self.across, some)
+        return np.asarray(np.exp(eta, out=eta))
+
+    @cached_property
+    def _of_along(self) -> Array:
+        return np.asarray(np.exp(np.minimum(self.first, FURTHEST)))
+
+    @property
+    def largest_factor(self) -> float:
+        """A number that the logarithm of no factor of `multiply` exceeds in size."""
+        return float(np.logaddexp(max(self._reach[-1], 0.0), self._largest_eta))
+
+    @cached_property
+    def _largest_eta(self) -> float:
+        """A number that no η exceeds."""
+        return float(self.rows.offsets.max() + sum(self._reach))
+
+    @cached_property
+    def is_moderate(self) -> bool:
+        """Whether the factors of exp η are finite, and so are their products."""
+        before = self.rows.offsets.max() if self.across is None else self._largest_eta
+        return bool(before <= FURTHEST and max(self._reach) <= FURTHEST)
+
+    @cached_property
+    def _reach(self) -> tuple[float, ...]:
+        """How much each parameter of a group, and what is added along, can change η."""
+        along = 0.0 if self.along is None else float(np.abs(self.along).max())
+        if self.across is None:
+            return (along,)
+        assert self.rows.varying is not None
+        columns = np.abs(self.rows.varying).max(axis=(0, 2))
+        reach = columns * np.abs(self.across).max(axis=(1, 2, 3))
+        return (*reach.tolist(), along * float(columns[0]))
 
 
-def _logistic(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
-    offsets = _offsets(bundle, points.betas)
-    return Rows(
-        "softplus",
-        offsets,
-        _for_each(offsets, bundle.counts),
-        bundle.response,
-        varying,
-        count_once=bool(np.isin(bundle.counts, (0.0, 1.0)).all()),
-    )
-
-
-def _poisson(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
-    offsets = _offsets(bundle, points.betas)
-    return Rows(
-        "exponential",
-        offsets,
-        _for_each(offsets, bundle.counts),
-        bundle.response,
-        varying,
-    )
-
-
-def _negative_binomial(bundle: Bundle, points: Points, varying: Array | None) -> Rows:
-    phi = np.exp(points.log_scales)[:, None]
-    return Rows(
-        "softplus",
-        _offsets(bundle, points.betas) - points.log_scales[:, None],
-        bundle.response[:, None] + bundle.counts[:, None] * phi,
-        bundle.response,
-        varying,
-    )
-
-
-def _offsets(bundle: Bundle, betas: Array) -> Array:
-    """Xβ of every row, and its offset, (size, n_points, g); -inf in rows that count nothing."""
-    offsets = betas @ bundle.columns
-    if bundle.offset.shape[1]:
-        offsets += bundle.offset[:, :1]
-    np.copyto(offsets, -np.inf, where=(bundle.counts == 0)[:, None])
-    return np.asarray(offsets)
-
-
-def _for_each(offsets: Array, counts: Array) -> Array:
-    """The counts of rows, repeated for each point."""
-    return np.repeat(counts[:, None], offsets.shape[1], axis=1)
-
-
-_FAMILIES: Mapping[type, Callable[[Bundle, Points, Array | None], Rows]] = {
-    Logistic: _logistic,
-    Poisson: _poisson,
-    NegativeBinomial: _negative_binomial,
-}
+def _slices(n_rows: int, n_entries: int, most: int = 1 << 30) -> Iterator[slice]:
+    """Slices of rows that fit into the cache, with so many entries each, and at most `most`."""
+    at_once = max(1, min(most, _ENTRIES // max(n_entries, 1)))
+    for first in range(0, n_rows, at_once):
+        yield slice(first, min(first + at_once, n_rows))

@@ -10,7 +10,14 @@ from quorate.models.family import Family
 from quorate.models.groups.accuracy import FEWEST_FOR_MOMENTS, Effort
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.quadrature import gauss_hermite
-from quorate.models.groups.regressions.chunks import Chunk, Outside, Sums, chunks, summed_powers
+from quorate.models.groups.regressions.chunks import (
+    Chunk,
+    Outside,
+    Sums,
+    chunks,
+    squares,
+    summed_powers,
+)
 from quorate.models.groups.regressions.integrals import Nodes, Prior
 from quorate.models.groups.regressions.nested_block import Block
 from quorate.models.groups.regressions.nesting import Nesting
@@ -127,19 +134,19 @@ class NestedByNodes:
         """Integrated log-likelihood of each point, and its derivatives."""
         totals, by_scale = self.outside.values_and_slopes(points)
         by_beta = np.tile(self.outside.response_by_column, (len(totals), 1))
-        squares = [np.zeros_like(cov) for cov in points.covs]  # Σ E uuᵀ and Σ E vvᵀ
+        of_levels = [np.zeros_like(cov) for cov in points.covs]  # Σ E uuᵀ and Σ E vvᵀ
         for found in self._found(points):
             at, u, n_nodes = found.points, found.outer.local, found.outer.local.shape[1]
             totals[at] += found.outer.log_integrals.sum(axis=1)
-            squares[0][at] += np.einsum("impg,jmpg,mpg->pij", u, u, found.outer.shares)
+            of_levels[0][at] += squares(u, found.outer.shares)
             sums = Sums.none(points.part(at).of_inner(n_nodes))
             for chunk, nodes, shares in found.shares():
-                sums.add(chunk, nodes.local, shares)
+                sums.add(chunk, nodes, shares)
             by_beta[at] += _over_nodes(sums.by_beta, n_nodes)
             by_scale[at] += _over_nodes(sums.by_scale, n_nodes)
-            squares[1][at] += _over_nodes(sums.squares, n_nodes)
+            of_levels[1][at] += _over_nodes(sums.squares, n_nodes)
         sizes = (self.nesting.n_outer, self.nesting.n_inner)
-        levels = zip(points.covs, squares, sizes, strict=True)
+        levels = zip(points.covs, of_levels, sizes, strict=True)
         slopes = tuple(Prior.of(cov).slopes(of, size) for cov, of, size in levels)
         return totals, Derivatives(by_beta, by_scale, slopes)
 
@@ -206,11 +213,12 @@ class NestedByNodes:
         for at in self._parts(block, len(points.betas)):
             some = points.part(at)
             centre = block.centre(some, self.effort.n_steps)
-            u, log_weights = block.outer_nodes(centre, self.effort.n_nodes)
+            outer, log_weights = block.outer_nodes(centre, self.effort.n_nodes)
+            u = outer.local
             inner = block.inner_nodes(some, centre, u, self.effort)
             kept = list(inner) if keep else []
             terms = block.log_joint(some, u, iter(kept) if keep else inner)
-            yield Found(block, at, Nodes(u, terms + log_weights), kept)
+            yield Found(block, at, Nodes(outer, terms + log_weights), kept)
 
     def _parts(self, block: Block, n_points: int) -> Iterator[slice]:
         """Slices of points whose nodes are kept together."""

@@ -16,7 +16,7 @@ from quorate._types import Array, IntArray
 from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.local import independence_draws
-from quorate.models.groups.quadrature import gauss_hermite
+from quorate.models.groups.quadrature import Places, gauss_hermite
 from quorate.models.groups.regressions.arrow import Arrow, arrow
 from quorate.models.groups.regressions.chunks import Chunk, chunks, mean_and_factor
 from quorate.models.groups.regressions.integrals import (
@@ -26,7 +26,6 @@ from quorate.models.groups.regressions.integrals import (
     Nodes,
     Prior,
     add_quadratic,
-    at_nodes,
     over_rows,
 )
 from quorate.models.groups.regressions.nesting import Nesting
@@ -115,12 +114,12 @@ class Block:
                     curvatures[i, j][at, bundle.which] = bends[i][j]
         return slopes, curvatures
 
-    def outer_nodes(self, centre: Centre, n_nodes: int) -> tuple[Array, Array]:
-        """Nodes u (q, m, n_points, n_outer), and logarithms of their weights."""
+    def outer_nodes(self, centre: Centre, n_nodes: int) -> tuple[Places, Array]:
+        """Where the nodes u are, and logarithms of their weights, (m, n_points, n_outer)."""
         side = centre.arrow.outer
         rule = gauss_hermite(n_nodes, len(centre.outer))
         log_weights = side.log_det + rule.log_weights[:, None, None]
-        return at_nodes(centre.outer, side.upper, rule), log_weights
+        return Places(centre.outer, side.upper, rule), log_weights
 
     def inner_nodes(self, points: Points, centre: Centre, u: Array, effort: Effort) -> Inner:
         """Nodes of all inner groups, given u (q, m, n_points, n_outer) of the outer ones.
@@ -154,7 +153,8 @@ class Block:
     ) -> tuple[Array, Array]:
         """Draws of u, with v integrated out, and of v given u: (n_points, groups, q) each."""
         centre = self.centre(points, effort.n_steps)
-        u, log_weights = self.outer_nodes(centre, effort.n_nodes)
+        outer_places, log_weights = self.outer_nodes(centre, effort.n_nodes)
+        u = outer_places.local
         terms = self.log_joint(points, u, self.inner_nodes(points, centre, u, effort))
 
         def joint(z: Array) -> Array:
@@ -162,7 +162,7 @@ class Block:
             inner = self.inner_nodes(points, centre, at, effort)
             return np.asarray(self.log_joint(points, at, inner)[0])
 
-        placed = mean_and_factor(Nodes(u, terms + log_weights))
+        placed = mean_and_factor(Nodes(outer_places, terms + log_weights))
         outer = independence_draws(joint, *placed, uniforms)
         inner = np.empty((*of_inner.shape[:2], len(centre.inner)))
         for chunk in self.chunks(points, centre, np.moveaxis(outer, 2, 0)[:, None], effort):

@@ -8,7 +8,7 @@ the model has few parameters: β, the scale of the family, standard deviations a
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from quorate.models.groups.local import numbers_needed
 from quorate.models.groups.regressions import single_rows
 from quorate.models.groups.regressions.by_nodes import ByNodes
 from quorate.models.groups.regressions.covariance import Covariance
+from quorate.models.groups.regressions.integrated import Integrated, OfGroups, in_numpy
 from quorate.models.groups.regressions.level_arrays import (
     codes_of_level,
     group_columns,
@@ -47,41 +48,6 @@ from quorate.models.protocol import Shard
 from quorate.models.rows import RegressionRows
 
 _STEP = 1e-4  # of central differences, relative to standard deviations
-
-
-class Integrated(Protocol):
-    """A prepared shard, whose groups' coefficients are integrated out."""
-
-    @property
-    def codes(self) -> IntArray:
-        """Codes of the groups of the outer level, in rising order."""
-
-    @property
-    def fit(self) -> RoughFit | None:
-        """About the mode and covariance of the prior times the likelihood of the shard."""
-
-    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
-        """A fit without groups, where searches start."""
-
-    def log_likelihoods(self, points: Points) -> Array:
-        """Integrated log-likelihood of each point, (n,)."""
-
-    def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
-        """Integrated log-likelihood of each point, and its derivatives."""
-
-    def moments(self, points: Points) -> tuple[Moments, ...]:
-        """Moments of the coefficients of all groups of each level, summed over the points."""
-
-    def group_integrals(self, points: Points, codes: IntArray) -> Array:
-        """Logarithms of the integrals of some groups of the outer level, (n, m).
-
-        The terms of the likelihood that do not depend on the coefficients of groups are left out.
-        """
-
-    def draws(
-        self, points: Points, codes: IntArray, uniforms: LevelUniforms
-    ) -> tuple[tuple[IntArray, Array], ...]:
-        """Codes (m,) and draws (n, m, q) for each level, of some groups of the outer level."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +187,8 @@ class GroupedRegression:
         return RoughFit(fit.mode - taken * cov @ gradients[0], cov)
 
     def local_moments(self, points: Array, shard: Shard) -> Mapping[str, Moments]:
-        found = self._prepare(shard, _around(points)).moments(self.taken_apart(points))
+        kept = in_numpy(self._prepare(shard, _around(points)))
+        found = kept.moments(self.taken_apart(points))
         return {level.name: of for level, of in zip(self.levels, found, strict=True)}
 
     def local_draws(
@@ -257,12 +224,12 @@ class GroupedRegression:
         covariances = [one.prior_draws(n, rng) for one in self.covariances]
         return np.column_stack([self.fixed.prior_draws(n, rng), *covariances])
 
-    def _holding(self, groups: IntArray, shard: Shard) -> Integrated:
+    def _holding(self, groups: IntArray, shard: Shard) -> OfGroups:
         """The prepared shard, which must hold these groups."""
         kept = self._kept(shard)
         strange = sorted(set(groups.tolist()) - set(kept.codes.tolist()))
         require(not strange, f"The shard has no group with code {strange[:1]}.")
-        return kept
+        return in_numpy(kept)
 
     def _by_level(self, uniforms: Uniforms) -> LevelUniforms:
         def of_level(number: int, codes: IntArray) -> Array:

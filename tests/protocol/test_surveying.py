@@ -14,15 +14,15 @@ from quorate.protocol.exact import ExactScheme
 from quorate.protocol.messages import Survey, WorkerJoined, WorkerLost
 from quorate.protocol.passes import PassCoordinator
 from quorate.protocol.sums import AnyHolder
-from quorate.protocol.turns import Turns
+from quorate.protocol.surveying import Surveying
 
 DIM = 2
 
 
-def coordinator(n_workers, redundancy, draws=64):
+def coordinator(n_workers, redundancy, draws=64, devices=()):
     inquiry = Inquiry(np.zeros(DIM), ("a", "b"), draws, 0, has_gradient=False)
     sums = AnyHolder.by_shard(cyclic(n_workers, redundancy))
-    return PassCoordinator(ExactScheme(sums, inquiry), draws)
+    return PassCoordinator(ExactScheme(sums, inquiry, devices), draws)
 
 
 def surveys(commands):
@@ -60,7 +60,7 @@ def test_no_survey_is_made_twice_because_it_waits(n_processes, seed):
 
 def test_those_who_are_gone_are_not_waited_for():
     """Of three workers of a process the second is lost while it waits: the third comes next."""
-    turns = Turns(lambda worker: True)
+    turns = Surveying(cyclic(3, 2), lambda worker: [worker + 1], ())
     for worker in range(3):
         turns.joined(worker, "here")
     turns.begin(0)
@@ -82,3 +82,19 @@ def test_a_lost_worker_hands_its_turn_on():
     (again,) = surveys(run.handle(WorkerLost(0)))
     assert again.worker != 0
     assert again.shards == (0,) or 0 not in run.scheme.allocation.shards_of(again.worker)
+
+
+def test_a_device_surveys_one_shard_itself_unless_it_is_lost():
+    """Worker 0 comes late: the others leave its first shard to it, and take it if it is gone."""
+    run, answering = coordinator(3, 3, devices=[0]), Pooled(3, DIM)
+    tasks = [s for k in (1, 2) for s in surveys(run.handle(WorkerJoined(k)))]
+    for task in tasks:
+        assert not surveys(run.handle(next(answering.answers(task)), now=1.0))
+    assert run.scheme.n_surveyed == 2
+    assert not surveys(run.wake(1000.0))
+    (own,) = surveys(run.handle(WorkerJoined(0), now=1000.0))
+    assert own.shards == (0,)
+    (instead,) = surveys(run.handle(WorkerLost(0), now=1001.0))
+    assert instead.shards == (0,)
+    run.handle(next(answering.answers(instead)), now=1002.0)
+    assert run.scheme.n_surveyed == 3
