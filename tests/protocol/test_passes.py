@@ -388,6 +388,55 @@ def test_workers_that_differ_are_named(change, is_disputed):
     assert schedule.disputes == ({workers} if is_disputed else set())
 
 
+def all_answer(sums, lies):
+    """A schedule of one question that all workers answer in order; some add to their values."""
+    n_workers = sums.allocation.n_workers
+    shards, schedule = Shards(n_workers), asking(sums)
+    answers = [shards.answer(schedule.next_task(worker, None)) for worker in range(n_workers)]
+    late = []
+    for worker, answer in enumerate(answers):
+        late += [worker] if is_done(schedule) else []
+        schedule.receive(answer._replace(values=answer.values + lies.get(worker, 0.0)))
+    return schedule, late
+
+
+@pytest.mark.parametrize(("lie", "is_disputed"), [(0.0, False), (1e-9, False), (1.0, True)])
+@pytest.mark.parametrize("redundancy", [2, 3])
+@pytest.mark.parametrize("name", CODES)
+def test_late_coded_answers_are_compared(name, redundancy, lie, is_disputed):
+    """When the sum is known, one more answer must obey the parity checks of the code."""
+    sums = CodedSums(make_code(name, K, redundancy))
+    schedule, late = all_answer(sums, {K - 1: lie})
+    assert K - 1 in late
+    assert {workers[-1] for workers in schedule.disputes} == ({K - 1} if is_disputed else set())
+    honest, _ = all_answer(sums, {})
+    np.testing.assert_array_equal(schedule.inquirer.values, honest.inquirer.values)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_late_coded_answers_tell_of_wrong_ones_that_were_used(name):
+    schedule, _ = all_answer(CodedSums(make_code(name, K, 3)), {0: 1.0})
+    assert schedule.disputes
+    assert all(0 in workers for workers in schedule.disputes)
+
+
+def test_copies_of_a_coded_answer_are_compared_before_the_sum_is_known():
+    schedule, late = all_answer(CodedSums(make_code("grouped", 4, 2)), {1: 1.0})
+    assert 1 not in late
+    assert schedule.disputes == {(0, 1)}
+
+
+@pytest.mark.parametrize("shape", [(0,), (2,), (3, 4)])
+def test_late_coded_answers_of_wrong_shapes_are_ignored(shape):
+    sums = CodedSums(make_code("reed-solomon", K, 2))
+    schedule, _ = all_answer(sums, {})
+    task = asking(sums).next_task(K - 1, None)
+    schedule.receive(Values(task, np.ones(shape)))
+    assert not schedule.disputes
+    schedule.receive(Values(task, np.ones(3)))
+    assert schedule.disputes
+
+
 # ---------------------------------------------------------------- answers that cannot be
 
 

@@ -86,6 +86,8 @@ def test_disputes_are_not_trusted(draws, seed):
     found = verdict(draws, one_mode, seed, disputes={(1, 3)})
     assert found.verdict == "do not trust"
     assert "workers 1 and 3" in found.advice
+    found = verdict(draws, one_mode, seed, disputes={(0, 1, 3)})
+    assert "coded answers of workers 0, 1 and 3" in found.advice
 
 
 def test_draws_that_are_off_are_not_good(draws, seed):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from quorate.engines.frames import Frame, read_frame, write_frame
-from quorate.engines.incoming import Incoming
 from quorate.engines.service import doing_of
 from quorate.engines.template import Child, Interpreter, Template
 from quorate.engines.template_server import Files
@@ -45,7 +44,7 @@ class HostProcess:
     def __init__(
         self,
         log: Path,
-        incoming: "Incoming[tuple[HostProcess, Frame | None]]",
+        incoming: "queue.Queue[tuple[HostProcess, Frame | None]]",
         template: Template | None,
         starts: threading.Lock,
     ) -> None:

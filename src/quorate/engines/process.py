@@ -14,7 +14,6 @@ from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
 from quorate.engines.host_process import HostProcess
-from quorate.engines.incoming import Incoming
 from quorate.engines.logs import Logs
 from quorate.engines.service import (
     WarningsHeard,
@@ -72,7 +71,7 @@ class ProcessEngine:
         self._slowed = {k for k, given in (handicaps or {}).items() if given != Handicap()}
         self._setup = setup_frame(job, handicaps or {})
         self._devices = devices or [CPU] * max(n_workers, n_processes or 0)
-        self._incoming: Incoming[tuple[HostProcess, Frame | None]] = Incoming(_UNREAD)
+        self._incoming: queue.Queue[tuple[HostProcess, Frame | None]] = queue.Queue(_UNREAD)
         self._to_tell: list[Event] = []
         self._all: list[HostProcess] = []
         self._template: Template | None = None
@@ -114,7 +113,7 @@ class ProcessEngine:
         try:
             events += self._events(*self._incoming.get(timeout=0 if events else timeout))
             while len(events) < _AT_ONCE:
-                events += self._events(*self._incoming.get(timeout=0))
+                events += self._events(*self._incoming.get_nowait())
         except queue.Empty:
             pass
         return events

@@ -14,14 +14,14 @@ from quorate.protocol.sums import NO_DENSITY, Part, Sums, gradients_on_grid, val
 from quorate.protocol.teams import Grouping, Teams
 
 BLOCK = 64  # points that a worker is asked for at a time
-_LARGE = 1024  # points of a question above which blocks are larger
+LARGE = 1024  # points of a question above which blocks are larger
 _BLOCKS = 16  # of a large question, at most
 _SAME = 1e-6  # relative difference of two answers that rounding may explain
 
 
 def block_size(n_points: int) -> int:
     """Points of a block of a question: the least that a worker is asked for."""
-    return BLOCK if n_points <= _LARGE else BLOCK * -(-n_points // (_BLOCKS * BLOCK))
+    return BLOCK if n_points <= LARGE else BLOCK * -(-n_points // (_BLOCKS * BLOCK))
 
 
 def blocks_of(points: Array) -> "list[PassBlock]":
@@ -31,10 +31,10 @@ def blocks_of(points: Array) -> "list[PassBlock]":
 
 
 class Taken(NamedTuple):
-    """How many points were new, and the sender of an earlier answer that disagrees, if any."""
+    """How many points were new, and the senders of earlier answers that it contradicts, if any."""
 
     n_new: int
-    other: int | None = None
+    others: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)
@@ -80,16 +80,17 @@ class PassBlock:
         values = answer.values[start : start + n]
         if part in self.values:
             agrees = _agree(self.values[part], values)
-            return Taken(0, None if agrees else self.senders[part])
+            return Taken(0, () if agrees else (self.senders[part],))
+        others = contradicted(self.sums, self.values, part, values)
         if self.is_complete:
-            return Taken(0)
+            return Taken(0, others)
         self.values[part], self.senders[part] = values, sender
         if answer.gradients is not None:
             pairs = 2 if np.iscomplexobj(answer.gradients) else 1  # numbers in one entry
             first, end = start * dim // pairs, -(-(start + n) * dim // pairs)
             self.gradients[part] = answer.gradients[first:end]
         self.is_complete = self.sums.is_complete(self.values)
-        return Taken(n)
+        return Taken(n, others)
 
 
 def _renumber(by_part: dict[int, Any], numbers: Mapping[int, int]) -> None:
@@ -119,6 +120,22 @@ def total_of(blocks: Sequence[PassBlock], scales: Array | None) -> tuple[Array, 
     none: list[Array] = [np.empty(0)]
     known = np.concatenate(values or none)
     return known, np.concatenate(gradients) if gradients else None
+
+
+def contradicted(
+    sums: Sums, known: Mapping[int, CodedArray], number: int, values: CodedArray
+) -> tuple[int, ...]:
+    """Workers whose coded answers contradict one more, beyond rounding; none if all agree.
+
+    Only coded answers are compared so, and a worker sends just one of them.
+    """
+    factors = sums.parity(number, known)
+    if not factors:
+        return ()
+    terms = {k: factor * (values if k == number else known[k]) for k, factor in factors.items()}
+    sizes = [abs(factors[k]) + np.abs(term) for k, term in terms.items()]
+    agrees = np.all(np.abs(np.add.reduce(list(terms.values()))) <= _SAME * np.add.reduce(sizes))
+    return () if agrees else tuple(k for k in sorted(terms) if k != number)
 
 
 def fault_in_values(answer: Values, blocks: Sequence[PassBlock], *, with_gradients: bool) -> str:

@@ -15,6 +15,7 @@ from quorate._types import Array
 from quorate.numerics.named_arrays import part as part_of
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.coordinator import WakingCoordinator
+from quorate.protocol.disputes import Disputes
 from quorate.protocol.inquirer import SURVEYS, Answered, Inquirer
 from quorate.protocol.messages import Arrays, Command, Evaluate, Survey, Surveyed, Values
 from quorate.protocol.pass_blocks import (
@@ -46,7 +47,7 @@ class PassSchedule:
         Questions answered and shards surveyed that are not journaled yet. The journal's writer
         empties the list.
     disputes
-        Pairs of workers that gave different answers for the same part.
+        Workers whose answers contradict each other.
     n_points, n_points_used
         Points at which single shards were evaluated, and those whose answer was the first.
 
@@ -75,7 +76,8 @@ class PassSchedule:
         self.inquirer = inquirer
         self.now = 0.0
         self.answered: list[Answered] = []
-        self.disputes: set[tuple[int, int]] = set()
+        self._disputes = Disputes()
+        self.disputes = self._disputes.found
         self.n_points = self.n_points_used = 0  # answered for single shards
         self.sums = sums
         self.teams = Teams(sums)
@@ -107,8 +109,7 @@ class PassSchedule:
             self._surveying.begin(worker)
             return Survey(worker, (question,))
         asked = self.inquirer.open[lane]
-        parts = self._sums(lane, first).parts_of(worker)
-        part = next(part for part in parts if part.number == wanted)
+        part = next(p for p in self._sums(lane, first).parts_of(worker) if p.number == wanted)
         end = self._end_of_task(worker, key)
         return Evaluate(
             worker,
@@ -273,10 +274,10 @@ class PassSchedule:
         keys = [(task.lane, task.question, block.first, number) for block, number in parts]
         self._requests.answered(task.worker, keys, self.now)
         for block, number in parts:
-            n_new, other = block.take(number, answer)
+            n_new, others = block.take(number, answer)
             self.n_points_used += n_new * len(task.shards)
-            if other is not None:
-                self.disputes.add((other, task.worker))
+            self._disputes.add(others, task.worker)
+        self._disputes.late(answer)
         is_news = bool(blocks) and task.lane not in self._put_off
         if is_news and all(block.is_complete for block in self._blocks[task.lane]):
             self._complete(task.lane)
@@ -319,7 +320,7 @@ class PassSchedule:
         arrays = {"values": values} | ({} if gradients is None else {"gradients": gradients})
         self.answered.append(Answered(lane, asked.number, arrays))
         self._requests.forget(lane, asked.number)
-        del self._blocks[lane]
+        self._disputes.settled(lane, asked.number, self._blocks.pop(lane))
         self.inquirer.take(lane, values, gradients)
         self._open_questions()
 

@@ -5,9 +5,9 @@ holder of a shard may answer for it, or a coded worker sends one number for all 
 holds. Values lie on a grid on which such sums are exact. So every scheme gives the same bits.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ _GRID = 2.0**20  # values are multiples of its inverse, a millionth of a log uni
 _FINE_GRID = 2.0**30  # for gradients, in units of the fit
 _NONE = -(2.0**38)  # what a worker sends for a density of 0: small beside it is still exact
 NO_DENSITY = _NONE / 2  # sums below stand for a density of 0
+_SETS_KNOWN = 1024  # sets of answers whose parity checks are remembered
 
 
 def values_on_grid(values: Array) -> Array:
@@ -86,6 +87,9 @@ class Sums(Protocol):
     def total(self, parts: Mapping[int, CodedArray], n: int) -> Array:
         """The sum over all shards, (n,), from parts that are complete."""
 
+    def parity(self, number: int, parts: Collection[int]) -> Mapping[int, complex]:
+        """Factors with which part `number` and some of `parts` add up to 0; none if none do."""
+
     def lost_shards(self, parts: Collection[int], alive: Collection[int]) -> tuple[int, ...]:
         """Shards of which neither `parts` nor `alive` workers have what is needed."""
 
@@ -136,6 +140,10 @@ class AnyHolder:
         """Parts are added in order, so that the bits do not depend on who was first."""
         return np.asarray(np.add.reduce([parts[number] for number in range(len(self.cells))]))
 
+    def parity(self, number: int, parts: Collection[int]) -> Mapping[int, complex]:
+        """None: parts have no shard in common."""
+        return {}
+
     def lost_shards(self, parts: Collection[int], alive: Collection[int]) -> tuple[int, ...]:
         reached = {*parts, *(part.number for worker in alive for part in self.parts_of(worker))}
         lost = [cell for number, cell in enumerate(self.cells) if number not in reached]
@@ -169,6 +177,18 @@ class CodedSums:
         decoded = vector @ np.stack([parts[worker] for worker in workers])
         is_paired = len(decoded) != n
         return self.code.unpack(np.asarray(decoded), n) if is_paired else np.real(decoded)
+
+    def parity(self, number: int, parts: Collection[int]) -> Mapping[int, complex]:
+        """A parity check of the code, once there are more answers than it takes to decode."""
+        return self._parity(number, frozenset((number, *parts)))
+
+    @cached_property
+    def _parity(self) -> Callable[[int, frozenset[int]], Mapping[int, complex]]:
+        def found(worker: int, answered: frozenset[int]) -> Mapping[int, complex]:
+            vector = self.code.parity(worker, answered)
+            return {} if vector is None else {int(k): vector[k] for k in np.flatnonzero(vector)}
+
+        return lru_cache(_SETS_KNOWN)(found)
 
     def lost_shards(self, parts: Collection[int], alive: Collection[int]) -> tuple[int, ...]:
         reached = self.code.decodable({*parts, *alive})

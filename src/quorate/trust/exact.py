@@ -64,7 +64,8 @@ class ExactQuestion:
     fits
         Of each shard, the mean and covariance that its survey found; None if it found none.
     disputes
-        Pairs of workers that gave different answers for the same shard.
+        Workers that gave different answers for the same shard, or coded answers that contradict
+        each other.
     variables, ess
         The draws by name, and the ESS of each coordinate, where they are known already.
     """
@@ -74,7 +75,7 @@ class ExactQuestion:
     n_chains: int
     other_modes: Sequence[Array]
     fits: Sequence[Estimate | None]
-    disputes: frozenset[tuple[int, int]] = frozenset()
+    disputes: frozenset[tuple[int, ...]] = frozenset()
     variables: Mapping[str, Array] | None = None
     ess: Array | None = None
 
@@ -173,10 +174,15 @@ def _few(ess: float) -> Word:
     return USABLE if ess >= _ESS[1] else DO_NOT_TRUST
 
 
-def _of_disputes(disputes: frozenset[tuple[int, int]]) -> Iterator[Reason]:
-    for one, other in sorted(disputes):
+def _of_disputes(disputes: frozenset[tuple[int, ...]]) -> Iterator[Reason]:
+    for workers in sorted(disputes):
+        *others, last = map(str, workers)
+        names = f"workers {', '.join(others)} and {last}"
+        is_pair = len(workers) == 2
         yield Reason(
             DO_NOT_TRUST,
-            f"workers {one} and {other} gave different answers for the same rows",
+            f"{names} gave different answers for the same rows"
+            if is_pair
+            else f"the coded answers of {names} contradict each other",
             "check their machines, and run again without the faulty one",
         )
