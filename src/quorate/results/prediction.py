@@ -19,9 +19,11 @@ from quorate.data.codes import LEVELS
 from quorate.errors import BadInputError, require
 from quorate.models.glm import GeneralisedLinearModel
 from quorate.models.groups.levels import levels_of
+from quorate.models.groups.programs.plates import PlateModel
+from quorate.models.groups.programs.simulation import KnownGroups, new_inputs
 from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.observed import extras_of
-from quorate.models.protocol import Model
+from quorate.models.protocol import Model, Shard
 from quorate.models.rows import RowModel, Seeds, new_rows, require_ability
 from quorate.results.local import LocalDraws, spaced
 
@@ -72,7 +74,7 @@ class Prediction:
             low, high = np.quantile(self.expected, tails, axis=0)
             columns |= {"lower": low, "upper": high}
         columns |= {"response_lower": response_low, "response_upper": response_high}
-        if self.expected is not None:
+        if self.expected is not None or self.is_new.any():
             columns["new_group"] = self.is_new
         frame: pd.DataFrame = load("pandas", "arviz").DataFrame(columns)
         return frame
@@ -100,6 +102,10 @@ def predicted(
 ) -> Prediction:
     """Predict rows; see `quorate.results.predictive.predict`."""
     rng = np.random.default_rng(seed)
+    if isinstance(model, PlateModel):
+        assert known is not None
+        require_ability(model, "responses")
+        return _of_plate(model, points, new_rows(model, rows), known, n, variable, rng, **asked)
     if not isinstance(model, GeneralisedLinearModel | GroupedRegression):
         return _of_program(model, points[spaced(len(points), n)], rows, variable, rng)
     arrays = _arrays(model, rows)
@@ -126,21 +132,50 @@ def _of_program(
     """Predict rows by a model that draws responses."""
     require(
         not levels_of(model),
-        f"{type(model).__name__} has parameters of groups. Only regressions predict new rows of "
-        "groups; use `posterior_predictive` for the rows of the run.",
+        f"{type(model).__name__} has parameters of groups. Regressions and NumPyro programs "
+        "predict new rows of groups; use `posterior_predictive` for the rows of the run.",
     )
     require_ability(model, "responses")
     arrays = new_rows(model, rows)
     some = cast(RowModel, model).rows_at(points, arrays)
-    found = some.responses(RowNumbers(rng, len(points)))
+    chosen = _chosen(some.responses(RowNumbers(rng, len(points))), variable)
+    is_new = np.zeros(chosen.shape[1], dtype=bool)
+    return Prediction(some.expected(), chosen, is_new)
+
+
+def _of_plate(
+    model: PlateModel,
+    points: Array,
+    rows: Shard,
+    known: Known,
+    n: int,
+    variable: str | None,
+    rng: np.random.Generator,
+    **asked: Any,
+) -> Prediction:
+    """Predict rows by a program with a plate of groups."""
+    inputs, order = new_inputs(model.program, rows)
+    labels = np.asarray(rows[model.program.level.name])
+    held = np.intersect1d(labels, known.labels())
+    numbers, groups = spaced(len(points), n), None
+    if len(held):
+        found = known.joint(held, n, **asked)
+        numbers, groups = found.numbers, KnownGroups(*found.levels[0])
+    seeds = RowNumbers(rng, len(numbers)).seeds()
+    drawn = _chosen(model.program.simulated(points[numbers], inputs, seeds, groups), variable)
+    responses = np.empty_like(drawn)
+    responses[:, order] = drawn
+    return Prediction(None, responses, ~np.isin(labels, held))
+
+
+def _chosen(found: Mapping[str, Array], variable: str | None) -> Array:
+    """The responses of the variable to predict."""
     names = ", ".join(found)
     require(
         variable in found or (variable is None and len(found) == 1),
         f"The model observes {names}. Say which of them to predict: variable={next(iter(found))!r}",
     )
-    chosen = found[variable or next(iter(found))]
-    is_new = np.zeros(chosen.shape[1], dtype=bool)
-    return Prediction(some.expected(), chosen, is_new)
+    return found[variable or next(iter(found))]
 
 
 @dataclass(frozen=True)

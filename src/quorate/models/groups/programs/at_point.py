@@ -59,6 +59,9 @@ class Program(Protocol):
         `z` is (n_points, m, q).
         """
 
+    def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
+        """The same, at parameters of groups that are drawn from their prior; if it can do that."""
+
     def observed(self, inputs: Any) -> dict[str, Array]:
         """What was observed, (n_rows, ...), sorted by group. Other arrays may be there, too."""
 

@@ -104,6 +104,9 @@ class LocalFunctions:
             for name in found[0]
         }
 
+    def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
+        raise BadInputError(NO_PRIOR)
+
     def observed(self, inputs: Any) -> dict[str, Array]:
         return dict(inputs["rows"])
 

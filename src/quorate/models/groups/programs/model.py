@@ -38,8 +38,8 @@ def require_few_dimensions(dim: int, names: str) -> None:
 
 
 NO_PRIOR = (
-    "Models of programs with local parameters do not draw from their prior. Formulas with groups "
-    "do; NumPyro and PyMC have functions of their own for it."
+    "Functions and PyMC models with local parameters do not draw from their prior. Formulas with "
+    "groups and NumPyro programs do; PyMC has functions of its own for it."
 )
 
 
@@ -162,13 +162,15 @@ class ProgramModel:
         uniforms: Uniforms,
         of_prior: bool = False,
     ) -> tuple[IntArray, ProgramRows]:
-        require(not of_prior, NO_PRIOR)
-        given, n_rows = self._of_groups(shard, groups)
-        z = self._local_points(points, given, n_rows, groups, uniforms)
         codes = self.program.row_codes(shard)
         places = np.flatnonzero(np.isin(codes, groups))
-        places = places[compact(codes[places])[2]]
-        return places, ProgramRows(self, points, z, given)
+        order = compact(codes[places])[2]
+        if of_prior:
+            inputs, _ = self.program.prepared({name: at[places] for name, at in shard.items()})
+            return places[order], ProgramRows(self, points, None, inputs)
+        given, n_rows = self._of_groups(shard, groups)
+        z = self._local_points(points, given, n_rows, groups, uniforms)
+        return places[order], ProgramRows(self, points, z, given.inputs, given)
 
     def _of_groups(self, shard: Shard, groups: IntArray) -> tuple[Arguments, int]:
         """Arguments for some of the groups of a shard, and their number of rows."""

@@ -18,6 +18,7 @@ from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import Example, examined
 from quorate.models.groups.programs.inference import local_point
 from quorate.models.groups.programs.model import require_few_dimensions
+from quorate.models.groups.programs.numpyro_simulation import prior_draw, simulated
 from quorate.models.groups.programs.plates import (
     Constants,
     PlateModel,
@@ -81,6 +82,8 @@ class NumpyroPlate:
     shown: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
 
+    simulated, prior_draw = simulated, prior_draw
+
     def log_prior(self, x: AnyArray) -> AnyArray:
         trace, jacobians = self._run_example(x)
         priors = [log_probs(s) for name, s in trace.items() if self._is_global_prior(name)]
@@ -118,19 +121,19 @@ class NumpyroPlate:
         key: AnyArray,
     ) -> dict[str, AnyArray]:
         """Draws of what is observed of rows, rows first."""
-        xp = jax_in_float64().numpy
-        arguments = {**constants, **self.split.restored(rows, xp)}
+        arguments = {**constants, **self.split.restored(rows, jax_in_float64().numpy)}
         trace = drawn(self.model, arguments, self.free(x, z), key)
-        return self._rows_first(trace)
+        return self.rows_first(trace)
 
     def observed(
         self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
     ) -> dict[str, Array]:
         """What was observed of rows, rows first."""
         trace, _ = self.run(x, z, rows, constants)
-        return {name: np.asarray(value) for name, value in self._rows_first(trace).items()}
+        return {name: np.asarray(value) for name, value in self.rows_first(trace).items()}
 
-    def _rows_first(self, trace: Mapping[str, Any]) -> dict[str, AnyArray]:
+    def rows_first(self, trace: Mapping[str, Any]) -> dict[str, AnyArray]:
+        """Values of the sites that are observed of rows, rows first."""
         xp, axes = jax_in_float64().numpy, self.row_axes
         names = [name for name in axes if name not in self.roles]
         return {name: xp.moveaxis(trace[name]["value"], axes[name], 0) for name in names}
@@ -180,14 +183,18 @@ class NumpyroPlate:
     def free(self, x: AnyArray, z: AnyArray) -> dict[str, AnyArray]:
         """Unconstrained values of all latent variables, by name."""
         xp = jax_in_float64().numpy
-        free, start = {}, 0
-        for site in self.sites:
-            free[site.name] = x[start : start + prod(site.shape)].reshape(site.shape)
-            start += prod(site.shape)
-        start = 0
+        free, start = self.free_globals(x), 0
         for site in self.local_sites:
             values = z[:, start : start + prod(site.shape)].reshape(len(z), *site.shape)
             free[site.name] = xp.moveaxis(values, 0, self.group_axes[site.name])
+            start += prod(site.shape)
+        return free
+
+    def free_globals(self, x: AnyArray) -> dict[str, AnyArray]:
+        """Unconstrained values of global latent variables, by name."""
+        free, start = {}, 0
+        for site in self.sites:
+            free[site.name] = x[start : start + prod(site.shape)].reshape(site.shape)
             start += prod(site.shape)
         return free
 

@@ -18,6 +18,7 @@ from quorate.models.arrays import AnyArray
 from quorate.models.axes import Axes, Labels
 from quorate.models.checks import call
 from quorate.models.groups.levels import Level
+from quorate.models.groups.programs import simulation
 from quorate.models.groups.programs.backends import Backend, JaxBackend
 from quorate.models.groups.programs.model import NO_PRIOR, JaxProgramModel
 from quorate.models.groups.programs.shards import codes_of, compact
@@ -82,6 +83,33 @@ class RespondingPlate(Plate, Protocol):
         """What was observed of rows, rows first."""
 
 
+@runtime_checkable
+class SimulatingPlate(RespondingPlate, Protocol):
+    """A plate that also draws from the prior."""
+
+    @property
+    def example(self) -> tuple[Mapping[str, Any], Constants, int]:
+        """Some rows, constants and the number of groups."""
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Role of each factor: prior or likelihood."""
+
+    def simulated(
+        self,
+        x: AnyArray,
+        known: Mapping[str, AnyArray],
+        is_known: AnyArray,
+        rows: Mapping[str, Any],
+        constants: Constants,
+        key: AnyArray,
+    ) -> dict[str, AnyArray]:
+        """Draws of what is observed, where variables of groups that are not known are drawn."""
+
+    def prior_draw(self, key: AnyArray) -> AnyArray:
+        """A draw of the unconstrained global parameters, (d,)."""
+
+
 @dataclass(frozen=True)
 class PlateProgram:
     """The program of a plate, on shards.
@@ -133,7 +161,20 @@ class PlateProgram:
                 "PyMC models with `local` variables do not draw responses here. Give "
                 "`Result.posterior` and `Result.local.draws` to PyMC's own functions."
             )
-        return "" if ability != "prior_draws" else NO_PRIOR
+        if ability != "prior_draws":
+            return ""
+        if not isinstance(self.plate, SimulatingPlate):
+            return NO_PRIOR
+        factors = [name for name, role in self.plate.roles.items() if role == "prior"]
+        listed = ", ".join(factors)
+        return f"The prior has factors ({listed}), so it cannot be drawn from." if factors else ""
+
+    def simulated(
+        self, points: Array, inputs: Any, seeds: Seeds, known: simulation.KnownGroups | None = None
+    ) -> dict[str, Array]:
+        """Draws of what is observed; see `simulation.simulated`."""
+        plate = cast(SimulatingPlate, self.plate)
+        return simulation.simulated(self, plate, points, inputs, seeds, known)
 
     def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
         plate = cast(RespondingPlate, self.plate)
@@ -177,7 +218,7 @@ class PlateProgram:
         )
         if self.shrinking is not None:
             rows[self.level.name] = index.astype(column.dtype)
-        own = self._own(labels)
+        own = self.own(labels)
         return {"rows": rows, "index": index, "labels": labels, "own": own}, codes
 
     def row_codes(self, shard: Shard) -> IntArray:
@@ -186,10 +227,20 @@ class PlateProgram:
     def constrain(self, draws: Array) -> dict[str, Array]:
         return self.plate.constrain(draws)
 
-    def _own(self, labels: IntArray) -> dict[str, Any]:
+    def own(self, labels: IntArray) -> dict[str, Any]:
         """The entries of constants that belong to these groups."""
-        arrays = (name for name in self.shrinking or () if np.ndim(self.constants[name]) > 0)
-        return {name: np.asarray(self.constants[name])[labels] for name in arrays}
+        return {name: np.asarray(self.constants[name])[labels] for name in self.arrays_of_groups}
+
+    @property
+    def arrays_of_groups(self) -> list[str]:
+        """Names of constants that have one entry for each group, and shrink with them."""
+        return [name for name in self.shrinking or () if np.ndim(self.constants[name]) > 0]
+
+    def entries(self, name: str) -> tuple[list[int], tuple[int, ...]]:
+        """Places of a variable among what is reported of a group, and its shape."""
+        labels = self.level.names
+        places = [i for i, label in enumerate(labels) if _is_of(label, name)]
+        return places, _shape([labels[i] for i in places])
 
     def placed(self, z: AnyArray, inputs: Any, backend: Backend) -> tuple[AnyArray, Constants]:
         """Local parameters and constants as the program takes them."""
@@ -209,6 +260,15 @@ class PlateModel(JaxProgramModel):
     def rows(self, data: Mapping[str, Any]) -> Shard:
         """The data of shards: the arrays that are cut, rows first."""
         return self.program.split.rows(data)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws of the unconstrained parameters from the prior, (n, dim)."""
+        return simulation.prior_draws(cast(SimulatingPlate, self.program.plate), n, rng)
+
+    def new_rows(self, rows: Mapping[str, Any]) -> Shard:
+        """Rows that a user gives; what is only observed may be missing."""
+        plate = cast(SimulatingPlate, self.program.plate)
+        return simulation.new_rows(self.program, plate, rows)
 
     @property
     def axes(self) -> Axes:
@@ -231,13 +291,10 @@ class PlateModel(JaxProgramModel):
         """
         everywhere = np.full((len(values), self.program.n_groups, values.shape[2]), np.nan)
         everywhere[:, self._numbers(groups)] = values
-        plate, labels = self.program.plate, self.program.level.names
-        found = {}
+        plate, found = self.program.plate, {}
         for name in plate.shown:
-            places = [i for i, label in enumerate(labels) if _is_of(label, name)]
-            of_group = everywhere[..., places].reshape(
-                *everywhere.shape[:2], *_shape([labels[i] for i in places])
-            )
+            places, shape = self.program.entries(name)
+            of_group = everywhere[..., places].reshape(*everywhere.shape[:2], *shape)
             found[name] = np.moveaxis(of_group, 1, 1 + plate.group_axis(name))
         return found
 

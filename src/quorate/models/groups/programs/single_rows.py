@@ -1,7 +1,7 @@
 """Rows of a program with local parameters, one by one, at draws of these parameters."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,28 +22,34 @@ class ProgramRows:
     model
         The model.
     points, z
-        Global parameters (n, d), and unconstrained ones of the groups (n, m, q).
-    given
-        The rows of the groups.
+        Global parameters (n, d), and unconstrained ones of the groups (n, m, q). Without z,
+        responses are those of groups whose parameters are drawn from their prior.
+    inputs, given
+        The rows of the groups, and the arguments of their integrals, if these are needed.
     """
 
     model: "ProgramModel"
     points: Array
-    z: Array
-    given: Arguments
+    z: Array | None
+    inputs: Any
+    given: Arguments | None = None
 
     def log_likelihoods(self) -> Array:
+        assert self.z is not None
+        assert self.given is not None
         both = np.concatenate([self.points, self.z.reshape(len(self.points), -1)], axis=1)
-        n_rows, backend = len(self.given.inputs["index"]), self.model.backend
+        n_rows, backend = len(self.inputs["index"]), self.model.backend
         return np.asarray(backend.each(self.model.at.of_rows, both, self.given, n_rows))
 
     def expected(self) -> None:
         """None: programs do not tell it."""
 
     def responses(self, random: Random) -> dict[str, Array]:
-        program, inputs = self.model.program, self.given.inputs
+        program, inputs = self.model.program, self.inputs
+        if self.z is None:
+            return program.simulated(self.points, inputs, random.seeds())
         found = program.responses(self.points, self.z, inputs, random.seeds())
         return {name: np.asarray(draws) for name, draws in found.items()}
 
     def observed(self) -> dict[str, Array]:
-        return self.model.program.observed(self.given.inputs)
+        return self.model.program.observed(self.inputs)
