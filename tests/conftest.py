@@ -3,6 +3,7 @@
 import os
 from zlib import crc32
 
+import cloudpickle
 import hypothesis
 import numpy as np
 import pytest
@@ -69,6 +70,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order tests by SLOW, and group those that share a fixture."""
     items.sort(key=_rank)
+    for module in {item.module for item in items if isinstance(item, pytest.Function)}:
+        # Workers that get a function of a test need not import its module, with pytest and all.
+        cloudpickle.register_pickle_by_value(module)
     for item in items:
         if item.get_closest_marker("cluster") and not item.config.getoption("--cluster"):
             item.add_marker(pytest.mark.skip(reason="builds a cluster: make cluster-test runs it"))

@@ -114,7 +114,8 @@ def test_a_merge_of_rows_in_place_is_refused_unless_they_are_said_to_be_random(
         sample(files, by="in-place-random", sampler="ellipse")
     mixed = write(rows, tmp_path / "mixed", rng.permutation(N))
     merged = sample(mixed, by="in-place-random", method="merge", seed=seed)
-    # Weights from some hundred draws err by about a tenth of a standard deviation.
+    # Weights and draws of a merge err by about a tenth of a standard deviation. So one of them is
+    # ten standard errors, and the false-alarm rate is far below 1e-6.
     means, sds = least_squares(rows)
     assert np.all(np.abs(merged.unconstrained.mean(axis=0)[:3] - means) < sds)
 

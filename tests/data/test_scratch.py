@@ -1,12 +1,16 @@
 """Copies of rows in place on a node: which of them stay, and which are removed."""
 
 import os
+from dataclasses import replace
+from pickle import UnpicklingError
 
 import pandas as pd
 import pytest
 
 from quorate.data.placed import PlacedShards, places_of
 from quorate.data.scratch import Copies, folder_of
+from quorate.engines.in_place import RowsInPlace
+from quorate.engines.pulse import Pulse
 
 
 @pytest.fixture
@@ -43,3 +47,12 @@ def test_a_worker_that_is_started_anew_keeps_the_copies_of_its_sitting(sitting):
     folder = left_behind(shards, 4000)
     assert Copies(shards).shard(0, None).n_rows == (3,)
     assert (folder / "some-copy").exists()
+
+
+def test_the_transform_is_unpacked_only_where_there_is_no_copy(sitting):
+    """Workers of a formula would import formulaic for it."""
+    shards = replace(sitting(), transform=b"nothing that could be unpacked")
+    with pytest.raises(UnpicklingError):
+        RowsInPlace(shards, Pulse()).shard(0)
+    Copies(shards).shard(0, None)
+    assert RowsInPlace(shards, Pulse()).shard(0)["x"].tolist() == [1.0, 2.0, 3.0]

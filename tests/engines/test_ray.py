@@ -104,13 +104,6 @@ def rows(seed):
     return {"z": z, "row": np.arange(N_ROWS)}
 
 
-class Holder:
-    """An actor of another job."""
-
-    def there(self):
-        return True
-
-
 class Watched(RayEngine):
     """An engine that something happens to when there is a first block of one of its workers."""
 
@@ -193,6 +186,10 @@ def test_without_gpus_cores_compute_and_this_is_said(cluster, rows, tmp_path, of
 
 def test_gpus_that_others_hold_are_not_given_out(cluster):
     import ray
+
+    class Holder:  # packed with its code, because actors do not find this file
+        def there(self):
+            return True
 
     added = cluster.add_node(node_ip_address="127.0.0.1", num_gpus=2, resources={"G": 1})
     held = None

@@ -284,7 +284,7 @@ def test_draws_are_those_of_their_addresses(seed):
     subposteriors, n_chains = paper_subposteriors(6), 0
     for shard in range(6):
         chains = scheme.received.chains(shard)
-        names = sorted(set(scheme.received._chains[shard]))
+        names = sorted({stretch.chain for stretch in scheme.received._stretches[shard]})
         n_chains += len(names)
         for chain, draws in zip(names, chains, strict=True):
             expected = subposteriors.draws(Streams(seed), [(shard, chain)], 0, len(draws))[0]

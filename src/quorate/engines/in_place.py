@@ -53,7 +53,8 @@ class RowsInPlace:
 
     def _copied(self, number: int) -> ShardSet:
         with _steps(self._pulse) as next_step:
-            return self._copies.shard(number, self._transform, next_step)
+            transform = self._transformed if self._shards.transform else None
+            return self._copies.shard(number, transform, next_step)
 
     def told(self, task: ShardTask) -> Arrays:
         """What a task before a run asks for."""
@@ -80,10 +81,13 @@ class RowsInPlace:
                 next_step(0, 0)
         return learner.told()
 
+    def _transformed(self, rows: Any) -> Any:
+        """Rows as the model takes them. Where the copies are there, nothing has to be unpacked."""
+        return self._transform(rows)
+
     @cached_property
-    def _transform(self) -> Transform | None:
-        packed = self._shards.transform
-        function: Transform | None = unpacked(packed)[TRANSFORM] if packed else None
+    def _transform(self) -> Transform:
+        function: Transform = unpacked(self._shards.transform)[TRANSFORM]
         return function
 
 

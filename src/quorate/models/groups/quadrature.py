@@ -61,11 +61,12 @@ class Places(NamedTuple):
 
     def of(self, nodes: Array) -> Array:
         """z of nodes t (m, q), (q, m, n_points, g)."""
-        local = np.repeat(self.centre[:, None], len(nodes), axis=1)
-        for i, row in enumerate(self.upper):
-            for j in range(i, len(row)):
-                if nodes[:, j].any():
-                    local[i] += row[j] * nodes[:, j, None, None]
+        q, *shape = self.centre.shape
+        local = np.empty((q, len(nodes), *shape))
+        for i, (centre, row) in enumerate(zip(self.centre, self.upper, strict=True)):
+            terms = np.stack([centre, *row[i:]]).reshape(1 + q - i, -1)
+            factors = np.column_stack([np.ones(len(nodes)), nodes[:, i:]])
+            np.matmul(factors, terms, out=local[i].reshape(len(nodes), -1))
         return local
 
 

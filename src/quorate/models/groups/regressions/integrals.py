@@ -28,6 +28,7 @@ _ENTRIES = 65_536  # of rows or nodes, points and groups at a time: half a megab
 LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far
 SHORT_STEP = 1.0  # after which the centre is near enough for nodes
 MOST_STEPS = 40
+_NO_STEP = 1e-6  # after which the next one is lost in rounding
 
 
 class Prior(NamedTuple):
@@ -144,6 +145,8 @@ def placed(
     centre = anchors
     for _ in range(n_steps):
         centre, upper, log_det, length = _stepped(rows, prior, centre)
+        if length.max(initial=0.0) < _NO_STEP:
+            break
     far = length > SHORT_STEP
     for _ in range(MOST_STEPS):
         at = np.asarray(far.any(axis=1))

@@ -133,6 +133,10 @@ class Rows:
         on the scale parameter.
         """
         pulls = np.empty(self.offsets.shape)
+        if odds.is_divided and self.shape == "softplus" and not self.has_scale:
+            for some in odds.blocks_across():
+                pulls[some] = odds.mean_slopes(some, shares)
+            return pulls * self.weights, None
         terms = np.empty(self.offsets.shape) if self.has_scale else None
         for some in odds.blocks():
             found = odds.of_rows(some)
@@ -198,7 +202,7 @@ class Odds:
         """Slices of rows that fit into the cache with all nodes."""
         return _slices(len(self.rows.offsets), math.prod(self.shape))
 
-    def blocks_across(self, most: int) -> Iterator[slice]:
+    def blocks_across(self, most: int = 1 << 30) -> Iterator[slice]:
         """Slices of rows, at most so many, that fit into the cache with the nodes across."""
         n_nodes = math.prod(self.shape) if self.across is None else self.across[0].size
         return _slices(len(self.rows.offsets), n_nodes, most)
@@ -219,7 +223,7 @@ class Odds:
 
     def multiply(self, product: Array, some: slice) -> None:
         """Multiply `product` (m, n_points, g) by 1 + exp η of some rows: see `completed`."""
-        if not self._is_divided:
+        if not self.is_divided:
             odds = self.of_rows(some)
             odds += 1
             product *= np.multiply.reduce(odds, axis=0)
@@ -231,18 +235,31 @@ class Odds:
             for row in odds:
                 part *= np.add(row, divided, out=buffer)
 
+    def mean_slopes(self, some: slice, shares: Array) -> Array:
+        """Means over nodes of exp η/(1 + exp η), of some rows of a grid: (r, n_points, g)."""
+        odds = self._of_across(some)
+        buffer = np.empty(odds.shape[1:])
+        parts = shares.reshape(len(self.first), *buffer.shape)
+        means = np.zeros((len(odds), *buffer.shape[1:]))
+        for part, divided in zip(parts, np.exp(-self.first), strict=True):
+            for row, mean in zip(odds, means, strict=True):
+                np.divide(row, np.add(row, divided, out=buffer), out=buffer)
+                mean += np.einsum("kpg,kpg->pg", buffer, part)
+        return means
+
     def completed(self, totals: Array) -> Array:
         """Σ log(1 + exp η) over all rows, (m, n_points, g), from products by `multiply`.
 
         On a grid, 1 + exp(a + b) = exp a (exp -a + exp b), where a is the same for all rows.
         """
-        if self._is_divided:
+        if self.is_divided:
             by_along = totals.reshape(len(self.first), -1, *self.first.shape[1:])
             by_along += (len(self.rows.offsets) * self.first)[:, None]
         return totals
 
     @property
-    def _is_divided(self) -> bool:
+    def is_divided(self) -> bool:
+        """Whether nodes are a grid along which the same is added to η of all rows of a group."""
         return self.across is not None and self.along is not None and self.rows.has_ones
 
     def _of_across(self, some: slice) -> Array:

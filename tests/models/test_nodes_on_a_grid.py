@@ -1,0 +1,66 @@
+"""exp η on a grid of nodes is a product: sums over rows are those of the nodes one by one."""
+
+import numpy as np
+import pytest
+
+from quorate.models.groups.quadrature import Places, gauss_hermite
+from quorate.models.groups.regressions.kernels import Rows
+
+N_POINTS, N_GROUPS = 3, 4
+
+
+def rows_of(rng, size, q, *, has_ones, count_once):
+    """Rows with a shape (size, N_POINTS, N_GROUPS), of which the last group has one row less."""
+    offsets = rng.normal(size=(size, N_POINTS, N_GROUPS))
+    offsets[-1, :, -1] = -np.inf
+    counts = np.ones((size, N_GROUPS)) if count_once else rng.integers(1, 5, (size, N_GROUPS))
+    weights = np.broadcast_to(counts[:, None] * 1.0, offsets.shape).copy()
+    weights[-1, :, -1] = 0
+    varying = rng.normal(size=(size, q, N_GROUPS))
+    if has_ones:
+        varying[:, 0] = 1
+    response = rng.random((size, N_GROUPS))
+    return Rows("softplus", offsets, weights, response, varying, has_ones, count_once)
+
+
+def places_of(rng, q, n_nodes, spread=1.0):
+    upper = [[0.0] * q for _ in range(q)]
+    for i in range(q):
+        for j in range(i, q):
+            upper[i][j] = spread * rng.random((N_POINTS, N_GROUPS))
+    return Places(rng.normal(size=(q, N_POINTS, N_GROUPS)), upper, gauss_hermite(n_nodes, q))
+
+
+@pytest.mark.parametrize("q", [2, 3])
+@pytest.mark.parametrize("size", [2, 400])
+@pytest.mark.parametrize("has_ones", [True, False])
+@pytest.mark.parametrize("count_once", [True, False])
+def test_a_grid_gives_the_sums_of_its_nodes(q, size, has_ones, count_once, seed):
+    rng = np.random.default_rng(seed)
+    rows = rows_of(rng, size, q, has_ones=has_ones, count_once=count_once)
+    places = places_of(rng, q, 4)
+    grid, one_by_one = rows.at_places(places), rows.at_local(places.local)
+    assert grid.along is not None
+    eta = rows.eta(places.local, slice(None))
+    expected = np.einsum("smpg,spg->mpg", np.logaddexp(0.0, eta), rows.weights)
+    np.testing.assert_allclose(rows.sums(grid), expected, rtol=1e-11)
+    np.testing.assert_allclose(rows.sums(one_by_one), expected, rtol=1e-11)
+    shares = rng.random(grid.shape)
+    pulls = rows.weights * np.einsum("smpg,mpg->spg", 1 / (1 + np.exp(-eta)), shares)
+    np.testing.assert_allclose(rows.expectations(grid, shares)[0], pulls, rtol=1e-11)
+    np.testing.assert_allclose(rows.expectations(one_by_one, shares)[0], pulls, rtol=1e-11)
+
+
+def test_nodes_so_far_out_that_products_overflow_are_taken_one_by_one(seed):
+    rng = np.random.default_rng(seed)
+    rows = rows_of(rng, 3, 2, has_ones=True, count_once=True)
+    places = places_of(rng, 2, 4, spread=1e4)
+    assert rows.at_places(places).along is None
+
+
+def test_a_rule_without_some_of_its_nodes_is_no_grid():
+    whole, some = gauss_hermite(5, 2), gauss_hermite(13, 2)
+    rebuilt = whole.across + whole.along[:, None, None] * np.array([1.0, 0.0])
+    np.testing.assert_array_equal(rebuilt.reshape(-1, 2), whole.nodes)
+    np.testing.assert_array_equal(some.across, some.nodes)
+    np.testing.assert_array_equal(some.along, [0.0])
