@@ -43,12 +43,14 @@ def test_a_grid_gives_the_sums_of_its_nodes(q, size, has_ones, count_once, seed)
     assert grid.along is not None
     eta = rows.eta(places.local, slice(None))
     expected = np.einsum("smpg,spg->mpg", np.logaddexp(0.0, eta), rows.weights)
-    np.testing.assert_allclose(rows.sums(grid), expected, rtol=1e-11)
-    np.testing.assert_allclose(rows.sums(one_by_one), expected, rtol=1e-11)
+    np.testing.assert_allclose(rows.sums(grid), expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(rows.sums(one_by_one), expected, rtol=1e-11, atol=1e-11)
     shares = rng.random(grid.shape)
     pulls = rows.weights * np.einsum("smpg,mpg->spg", 1 / (1 + np.exp(-eta)), shares)
-    np.testing.assert_allclose(rows.expectations(grid, shares)[0], pulls, rtol=1e-11)
-    np.testing.assert_allclose(rows.expectations(one_by_one, shares)[0], pulls, rtol=1e-11)
+    np.testing.assert_allclose(rows.expectations(grid, shares)[0], pulls, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(
+        rows.expectations(one_by_one, shares)[0], pulls, rtol=1e-11, atol=1e-11
+    )
 
 
 def test_nodes_so_far_out_that_products_overflow_are_taken_one_by_one(seed):
