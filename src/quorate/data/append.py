@@ -221,7 +221,7 @@ def _both(old: NDArray[Any], new: NDArray[Any], name: str) -> NDArray[Any]:
         raise BadInputError(
             f"The new rows have groups that the run has: {named}{more}. All rows of a group must "
             "be in one shard, because the group has parameters of its own. Leave these rows out, "
-            "or sample all rows anew."
+            "or sample all rows again."
         )
     return labels
 

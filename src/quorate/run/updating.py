@@ -146,7 +146,7 @@ def _added(
     require(
         settings.shards_per_worker == 1 or not sites_in(rows),
         f"The run has redundancy {settings.shards_per_worker}, but rows of a site exist only "
-        "there: a second worker could not read them. Sample all files anew.",
+        "there: a second worker could not read them. Sample all files again.",
     )
     planned = with_further(old, rows, n_new, place)
     settings = replace(settings, workers=planned.n_shards)
