@@ -48,11 +48,13 @@ def test_check_of_a_run_without_draws_says_so(result, tmp_path):
     assert "not checked: 0 draws are too few for a check" in answer.output
 
 
-def test_a_plan_cannot_be_made_from_it(result):
-    answer = quorate("plan", "--from", result.run_dir)
-    assert answer.exit_code == 2
-    assert "is exact" in answer.output
-    assert "method='merge'" in answer.output
+def test_a_plan_from_it_is_for_exact_runs(result):
+    answer = quorate("plan", "--from", result.run_dir, "--scheme", "cmc,adaptive")
+    assert answer.exit_code == 0
+    assert "--method exact" in answer.output
+    refused = quorate("plan", "--from", result.run_dir, "--method", "merge")
+    assert refused.exit_code == 2
+    assert "--method" in refused.output
 
 
 def test_update_adds_rows_of_files(tmp_path, monkeypatch):

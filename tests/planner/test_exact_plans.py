@@ -123,14 +123,30 @@ def test_workers_that_answer_together_are_one_machine(finished):
     per_point = times.levels[0] * float(times.factors @ times.shares)
     n_points = int((blocks.n_draws * blocks.n_shards).sum())
     assert per_point == pytest.approx(busy / n_points, rel=1e-6)
-    asked = ExactRun.of_history(history, times, 2 * history.settings.draws)
+    asked = ExactRun.of_history(history, times, history.settings.draws)
     assert asked.n_machines == 1
     points = {phase.name: phase.n_points for phase in history.passes.phases()}
     n_floats = sum(points.values()) + history.dim * points["fit"]  # with gradients
     assert asked.floats == pytest.approx(n_floats / sum(points.values()))
     told = {phase.name: phase.n_answers for phase in history.passes.phases()}
     assert len(asked.before) == told["fit"] + told["weigh"]
-    assert sum(map(len, asked.draws)) == 2 * told["draw"]
+    assert sum(map(len, asked.draws)) == pytest.approx(told["draw"], rel=0.15)  # sizes are rounded
+
+
+def test_more_draws_are_made_by_more_chains(finished):
+    """A hundred times the draws take a hundred times the points, in ensembles that are larger."""
+    times, history = measured(finished)
+    few, many = (ExactRun.of_history(history, times, n) for n in (200, 20_000))
+    assert sum(map(sum, many.draws)) == pytest.approx(100 * sum(map(sum, few.draws)), rel=0.15)
+    assert many.draws[0][0] == pytest.approx(5 * few.draws[0][0], rel=0.15)  # 125 chains, not 25
+
+
+@pytest.mark.parametrize("n_passes", [1, 4])
+def test_a_run_without_a_draw_says_too_little(finished, tmp_path, n_passes):
+    """Shards are surveyed, then the fit: a run that was killed before its first draw."""
+    run = journals.killed(finished, tmp_path / "run", 3 + n_passes)
+    with pytest.raises(BadInputError, match=r"Let it run for longer"):
+        plan(run=run)
 
 
 def test_a_plan_from_an_exact_run_is_for_exact_runs(finished):

@@ -9,7 +9,7 @@ from quorate.engines.virtual_passes import VirtualPasses
 from quorate.lab.scale import Pooled
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry
-from quorate.protocol.allocation import cyclic
+from quorate.protocol.allocation import cyclic, groups
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.messages import Survey, WorkerJoined, WorkerLost
 from quorate.protocol.passes import PassCoordinator
@@ -58,11 +58,38 @@ def test_no_survey_is_made_twice_because_it_waits(n_processes, seed):
     assert len(set(asked)) == 12
 
 
+@given(st.data())
+def test_all_shards_are_surveyed_in_any_order_of_answers_and_losses(data):
+    """No worker waits for a turn that never comes, and nothing has to be late for that."""
+    n_workers = data.draw(st.integers(1, 8))
+    redundancy = data.draw(st.integers(1, min(3, n_workers)))
+    nodes = data.draw(st.lists(st.integers(0, 2), min_size=n_workers, max_size=n_workers))
+    run, answering = coordinator(n_workers, redundancy), Pooled(n_workers, DIM)
+    run.scheme._requests._pass_time = lambda now: None  # nothing is ever late
+    under_way = []
+    for k in data.draw(st.permutations(range(n_workers))):
+        under_way += surveys(run.handle(WorkerJoined(k, f"{nodes[k]}")))
+    n_losses = data.draw(st.integers(0, 3))
+    while run.scheme.n_surveyed < n_workers:
+        assert under_way, "nobody is asked, and shards are left"
+        task = under_way.pop(data.draw(st.integers(0, len(under_way) - 1)))
+        if n_losses:
+            n_losses -= 1
+            gone = [k for k in range(n_workers) if nodes[k] == nodes[task.worker]]
+            under_way = [other for other in under_way if other.worker not in gone]
+            for k in gone:  # a process ends with all its workers, and comes back
+                under_way += surveys(run.take_back(k))
+            for k in gone:
+                under_way += surveys(run.handle(WorkerJoined(k, f"{nodes[k]}")))
+        else:
+            under_way += surveys(run.handle(next(answering.answers(task))))
+
+
 def test_those_who_are_gone_are_not_waited_for():
     """Of three workers of a process the second is lost while it waits: the third comes next."""
-    turns = Surveying(cyclic(3, 2), lambda worker: [worker + 1], ())
+    turns = Surveying(cyclic(3, 2), ())
     for worker in range(3):
-        turns.joined(worker, "here")
+        turns.joined(worker, "here", 0.0)
     turns.begin(0)
     assert not turns.is_free(1)
     assert not turns.is_free(2)
@@ -80,8 +107,7 @@ def test_a_lost_worker_hands_its_turn_on():
     for k in range(4):
         run.handle(WorkerJoined(k, "one"))
     (again,) = surveys(run.handle(WorkerLost(0)))
-    assert again.worker != 0
-    assert again.shards == (0,) or 0 not in run.scheme.allocation.shards_of(again.worker)
+    assert (again.worker, again.shards) == (1, (1,))
 
 
 def test_a_device_surveys_one_shard_itself_unless_it_is_lost():
@@ -91,10 +117,26 @@ def test_a_device_surveys_one_shard_itself_unless_it_is_lost():
     for task in tasks:
         assert not surveys(run.handle(next(answering.answers(task)), now=1.0))
     assert run.scheme.n_surveyed == 2
-    assert not surveys(run.wake(1000.0))
-    (own,) = surveys(run.handle(WorkerJoined(0), now=1000.0))
+    assert not surveys(run.wake(100.0))
+    (own,) = surveys(run.handle(WorkerJoined(0), now=100.0))
     assert own.shards == (0,)
-    (instead,) = surveys(run.handle(WorkerLost(0), now=1001.0))
+    (instead,) = surveys(run.handle(WorkerLost(0), now=101.0))
     assert instead.shards == (0,)
-    run.handle(next(answering.answers(instead)), now=1002.0)
+    run.handle(next(answering.answers(instead)), now=102.0)
     assert run.scheme.n_surveyed == 3
+
+
+def test_a_device_that_does_not_start_is_not_waited_for_without_end():
+    run, answering = coordinator(3, 3, devices=[0]), Pooled(3, DIM)
+    tasks = [s for k in (1, 2) for s in surveys(run.handle(WorkerJoined(k), now=5.0))]
+    for task in tasks:
+        run.handle(next(answering.answers(task)), now=6.0)
+    assert run.next_wake(6.0) == 125.0
+    (instead,) = surveys(run.wake(125.0))
+    assert instead.shards == (0,)
+
+
+def test_each_device_has_a_shard_of_its_own():
+    kept = Surveying(groups(4, 2), [0, 1])
+    assert [kept.may(1, shard) for shard in range(2)] == [False, True]
+    assert [kept.may(0, shard) for shard in range(2)] == [True, False]

@@ -55,9 +55,10 @@ def require_no_secret(address: str) -> None:
     """Refuse a URL with a password or a key: the folder of a run keeps addresses as they are."""
     parts = urlsplit(address) if is_url(address) else urlsplit("")
     has_key = any(_is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+    before, at, place = f"{parts.netloc}{parts.path}".rpartition("@")
     require(
-        not has_key and parts.password is None,
-        f"The URL of {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path} holds a secret "
+        not has_key and not (at and ":" in before),
+        f"The URL of {parts.scheme}://{place} holds a secret "
         "(a key, a password or a token), which the folder of the run would keep. Leave it out, and "
         "give it to all workers by their environment, such as AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY.",
@@ -65,7 +66,7 @@ def require_no_secret(address: str) -> None:
 
 
 def _is_secret(option: str) -> bool:
-    return any(word in option.lower() for word in _SECRETS)
+    return option.lower() == "sig" or any(word in option.lower() for word in _SECRETS)
 
 
 @contextmanager

@@ -185,7 +185,7 @@ class Inquiry:
             return
         if self.fit.is_improper:
             raise ImproperError("the log posterior hardly falls", self._along(self.fit.flat), None)
-        n = max(_WEIGHED, *self._ensemble_sizes())
+        n = max(_WEIGHED, *self.ensemble_sizes(self._first_n_draws))
         uniforms = self._streams.uniforms(Purpose.WEIGHED, [(0, 0)], 0, n, self.dim + 1)[0]
         self._z = student_points(uniforms[:, :-1], uniforms[:, -1], DEGREES)
         self._ask(0, "weigh", self.fit.base.points(self._z))
@@ -211,7 +211,7 @@ class Inquiry:
         starting = Weighted.of(self._z, _cut(ratios))
         share = starting.ess / _ess_of_gaussian(self._z)
         n_settling, thin = next(steps for least, *steps in _SLICES if share >= least)
-        sizes = self._ensemble_sizes()
+        sizes = self.ensemble_sizes(self._first_n_draws)
         starts = np.split(starting.resampled(self._streams, sum(sizes)), np.cumsum(sizes)[:-1])
         n_draws = -(-self.n_draws // sum(sizes))
         for lane, which in enumerate(starts):
@@ -243,9 +243,11 @@ class Inquiry:
         if not ensemble.is_done:
             self._ask(lane, "draw", ensemble.points(), with_gradient=ensemble.with_gradient)
 
-    def _ensemble_sizes(self) -> list[int]:
-        """Chains of each ensemble; their number divides that of the draws if it can."""
-        n_draws = self._first_n_draws
+    def ensemble_sizes(self, n_draws: int) -> list[int]:
+        """Chains of each ensemble of a run that begins with so many draws to make.
+
+        Their number divides that of the draws if it can.
+        """
         most = max(_LANES, min(_LANES * self._at_once, n_draws // _SHORTEST))
         fitting = [n for n in range(most, most // 2, -1) if n_draws % n == 0]
         n_chains = fitting[0] if fitting else most

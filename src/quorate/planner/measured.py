@@ -234,8 +234,11 @@ def _is_warm_up(history: History) -> BoolArray:
 
 def _machines(history: History) -> IntArray:
     """Where each worker lives: those that answer together in an exact run share a machine."""
+    first = list(range(history.n_workers))  # of those that live together
     spoken_for = {} if history.passes is None else history.passes.spoken_for
-    first = [min(worker, spoken_for.get(worker, worker)) for worker in range(history.n_workers)]
+    for worker, speaker in spoken_for.items():
+        low, high = sorted((first[worker], first[speaker]))
+        first = [low if one == high else one for one in first]
     return np.unique(first, return_inverse=True)[1]
 
 

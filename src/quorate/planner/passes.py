@@ -14,6 +14,7 @@ import numpy as np
 from quorate._types import Array
 from quorate.engines.latency import LatencyModel
 from quorate.engines.virtual_passes import VirtualPasses
+from quorate.errors import require
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry, Pass, Phase
 from quorate.planner.measured import Measured
@@ -69,18 +70,24 @@ class ExactRun:
 
     @classmethod
     def of_history(cls, history: History, times: Measured, n_draws: int) -> "ExactRun":
-        """Those of a run, with as many for draws as `n_draws` of them take."""
+        """Those of a run, for `n_draws`: each takes as many points, by the chains of such a run."""
         log, blocks = history.passes, history.blocks()
         assert log is not None
-        before, drawn = list[int](), [BLOCK]
-        for told in log.phases():
-            if told.name == "draw":
-                n = ceil(told.n_answers * n_draws / max(log.inquiry.n_complete, 1))
-                drawn = [ceil(told.n_points / told.n_answers)] * n
-            elif told.n_points:
-                before += [ceil(told.n_points / told.n_answers)] * told.n_answers
+        inquiry, phases = log.inquiry, {told.name: told for told in log.phases()}
+        require(
+            inquiry.n_complete > 0, "The run has no draw to plan from yet. Let it run for longer."
+        )
+        told, n_chains = phases.pop("draw"), sum(inquiry.ensemble_sizes(n_draws))
+        size = ceil(told.n_points / told.n_answers * n_chains / inquiry.n_chains)
+        n_points = told.n_points * n_draws / inquiry.n_complete
+        drawn = [size] * ceil(n_points / size)
         return cls(
-            before=tuple(before),
+            before=tuple(
+                ceil(told.n_points / told.n_answers)
+                for told in phases.values()
+                if told.n_points
+                for _ in range(told.n_answers)
+            ),
             draws=(tuple(drawn[::2]), tuple(drawn[1::2])),
             survey=times.warm_up,
             floats=float(blocks.n_floats[blocks.n_draws > 0].sum() / blocks.n_draws.sum()),

@@ -39,7 +39,7 @@ class _Column:
 
 
 class Columns:
-    """Columns of rows of float64, by key.
+    """Columns of rows of float64, by key; `is_shelved` says whether some were moved to the shelf.
 
     >>> columns = Columns()
     >>> columns.append("a", np.zeros((5, 2)))
@@ -58,6 +58,7 @@ class Columns:
         self._n_in_memory = 0  # numbers
         self._end = 0  # of the shelf
         self._has_failed = False
+        self.is_shelved = False
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._columns
@@ -66,11 +67,6 @@ class Columns:
         """Use this shelf from now on. There must be none yet."""
         assert self._shelf is None
         self._shelf = shelf
-
-    @property
-    def is_shelved(self) -> bool:
-        """Whether rows were moved to the shelf."""
-        return any(column.n_shelved for column in self._columns.values())
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -121,7 +117,7 @@ class Columns:
                 shelf.write(first, self._shelved(column).reshape(-1))
             column.first, column.n_room = first, 2 * n_rows
         shelf.write(column.first + column.n_shelved * size, rows.reshape(-1))
-        column.n_shelved, column.rows = n_rows, []
+        column.n_shelved, column.rows, self.is_shelved = n_rows, [], True
         self._n_in_memory -= rows.size
 
 

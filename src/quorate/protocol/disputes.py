@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from quorate._types import CodedArray
 from quorate.protocol.messages import Values
-from quorate.protocol.pass_blocks import LARGE, PassBlock, contradicted
+from quorate.protocol.pass_blocks import LARGE, PassBlock, contradicted, not_finite
 from quorate.protocol.sums import Sums
 
 _REMEMBERED = 4  # questions of each lane, unless they are large
@@ -62,6 +62,6 @@ class Disputes:
         for block in next((of for question, of in lately if question == task.question), ()):
             start = block.first - task.first_point
             values = answer.values[start : start + block.n_points]
-            is_whole = start >= 0 and values.shape == (block.n_points,)
+            is_whole = start >= 0 and values.shape == (block.n_points,) and not not_finite(values)
             if is_whole and task.worker not in block.values:
                 self.add(contradicted(block.sums, block.values, task.worker, values), task.worker)

@@ -83,7 +83,7 @@ class PassSchedule:
         self.teams = Teams(sums)
         self._requests = Requests()
         self._freed: list[Key] = []  # that nobody works on any more
-        self._surveying = Surveying(self.allocation, self._lacking, devices)
+        self._surveying = Surveying(self.allocation, devices)
         self._has_news = True
         self._surveys: dict[int, Arrays] = {}
         self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
@@ -155,13 +155,14 @@ class PassSchedule:
 
     def joined(self, worker: int, node: str) -> None:
         """Take in that a worker is there. Those of one node answer together."""
-        self._surveying.joined(worker, node)
+        self._surveying.joined(worker, node, self.now)
         is_news = self.teams.joined(worker, node)  # surveys are for each worker
         self._has_news |= is_news and self._has_begun
 
     def to_wake(self, now: float) -> Collection[int]:
         """Workers for whom there may be work now that there was not before."""
         keys, self._freed = [*self._requests.newly_late(now), *self._freed], []
+        self._has_news |= not self._has_begun and self._surveying.give_up(now)
         if self._has_news:
             self._has_news = False
             return self.teams.asked if self._has_begun else range(self.allocation.n_workers)
@@ -207,7 +208,8 @@ class PassSchedule:
 
     def next_late(self, now: float) -> float:
         """When something that was asked for will be late."""
-        return self._requests.next_late()
+        late = self._requests.next_late()
+        return late if self._has_begun else min(late, self._surveying.limit)
 
     def known(self, lane: int) -> Array:
         """Sums at the first points of the open question of a lane, as far as they are known."""

@@ -3,57 +3,68 @@
 Workers that share a process take turns. If all of them were asked at once, most surveys would wait
 for others in the same process, seem late, and be asked for again elsewhere.
 
-A device beside cores surveys one of its shards itself, however long it takes to start: it measures
+A device beside cores surveys one of its shards itself, if it starts within two minutes: it measures
 how many points fill it, and the ensembles become as large as that.
 """
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterator
+from math import inf
 
 from quorate.protocol.allocation import Allocation
 
+_PATIENCE = 120.0  # seconds for a device to start, after the first worker
+
 
 class Surveying:
-    """Whose turn it is, on every node.
+    """Whose turn it is, on every node, and which shards are kept for a device.
 
     Parameters
     ----------
-    lacking
-        What a worker could be asked for.
     devices
         Workers that compute on a device, where others do not.
     """
 
-    def __init__(
-        self,
-        allocation: Allocation,
-        lacking: Callable[[int], Iterable[object]],
-        devices: Collection[int],
-    ) -> None:
-        self._lacking = lacking
-        self._kept_for = {allocation.shards_of(worker)[0]: worker for worker in devices}
-        self._gone: set[int] = set()
+    def __init__(self, allocation: Allocation, devices: Collection[int]) -> None:
+        self._kept_for = dict(_kept(allocation, devices))
+        self._absent = set(self._kept_for.values())
+        self._given_up: set[int] = set()
+        self._limit = inf
         self._node_of: dict[int, str] = {}
         self._at_work: dict[str, int] = {}
-        self._waiting: dict[str, deque[int]] = {}
+        self._waiting: dict[str, dict[int, None]] = {}
         self._called: list[int] = []
 
-    def joined(self, worker: int, node: str) -> None:
+    def joined(self, worker: int, node: str, now: float) -> None:
         """Take in where a worker lives; an empty name is a node of its own."""
         self._node_of[worker] = node or f"worker {worker}"
-        self._gone.discard(worker)
+        self._absent.discard(worker)
+        self._given_up.discard(worker)
+        self._limit = min(self._limit, now + _PATIENCE)
 
     def may(self, worker: int, shard: int) -> bool:
-        """Whether a shard is not kept for another worker, which is there or still to come."""
+        """Whether a shard is not kept for another worker."""
         keeper = self._kept_for.get(shard, worker)
-        return keeper == worker or keeper in self._gone
+        return keeper == worker or keeper in self._given_up
+
+    @property
+    def limit(self) -> float:
+        """When devices that have not joined are no longer waited for; infinity if all have."""
+        return self._limit if self._absent else inf
+
+    def give_up(self, now: float) -> bool:
+        """Wait no longer for devices, if it is time; whether that is so."""
+        if now < self.limit:
+            return False
+        self._given_up |= self._absent
+        self._absent.clear()
+        return True
 
     def is_free(self, worker: int) -> bool:
         """Whether nobody else on its node is at work. If not, the worker waits for its turn."""
         node = self._node_of.get(worker, "")
         if self._at_work.get(node, worker) == worker:
             return True
-        self._waiting.setdefault(node, deque()).append(worker)
+        self._waiting.setdefault(node, {})[worker] = None
         return False
 
     def begin(self, worker: int) -> None:
@@ -62,28 +73,34 @@ class Surveying:
             self._at_work[self._node_of[worker]] = worker
 
     def end(self, worker: int) -> None:
-        """Take in that a worker is done: the next one of its node is called."""
+        """Take in that a worker is done: those of its node that wait are called.
+
+        The first of them that there is work for takes the turn, and the others wait again.
+        """
         node = self._node_of.get(worker, "")
-        if self._at_work.get(node) != worker:
-            return
-        del self._at_work[node]
-        waiting = self._waiting.get(node, deque())
-        while waiting:
-            following = waiting.popleft()
-            if any(self._lacking(following)):
-                self._called.append(following)
-                return
+        if self._at_work.get(node) == worker:
+            del self._at_work[node]
+            self._called += self._waiting.pop(node, ())
 
     def lost(self, worker: int) -> bool:
         """Take in that a worker is gone, and no longer waits; whether others may do its part."""
-        waiting = self._waiting.get(self._node_of.get(worker, ""), deque())
-        while worker in waiting:
-            waiting.remove(worker)
+        self._waiting.get(self._node_of.get(worker, ""), {}).pop(worker, None)
         self.end(worker)
-        self._gone.add(worker)
+        self._absent.discard(worker)
+        self._given_up.add(worker)
         return worker in self._kept_for.values()
 
     def called(self) -> list[int]:
-        """Workers whose turn it has become since the last call."""
+        """Workers whose turn it may have become since the last call."""
         called, self._called = self._called, []
         return called
+
+
+def _kept(allocation: Allocation, devices: Collection[int]) -> Iterator[tuple[int, int]]:
+    """A shard for each device, of its own: the first that is not kept for another."""
+    taken: set[int] = set()
+    for worker in devices:
+        shard = next((s for s in allocation.shards_of(worker) if s not in taken), None)
+        if shard is not None:
+            taken.add(shard)
+            yield shard, worker

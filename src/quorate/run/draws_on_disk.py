@@ -4,6 +4,7 @@ It lies in the folder of the run, has no name, and ends with the process. Nothin
 all draws are in the journal.
 """
 
+import errno
 import mmap
 import os
 import tempfile
@@ -17,6 +18,7 @@ from quorate._types import Array
 from quorate.protocol.scheme import CanShelve, Scheme
 
 _BYTES = 8  # of a number
+_RESERVE = 2**28  # bytes of the disk that are left to the journal
 
 
 class DrawFile:
@@ -39,16 +41,25 @@ class DrawFile:
             self._file = self._opened()
         content = np.ascontiguousarray(numbers, dtype=np.float64).view(np.uint8).data
         at = first * _BYTES
+        self._make_room(self._file, at + len(content))
         while content:
             n_written = os.pwrite(self._file, content, at)
             content, at = content[n_written:], at + n_written
-        self._size = max(self._size, at)
 
     def read(self, first: int, n: int) -> Array:
         if self._mapping is None or len(self._mapping) < (first + n) * _BYTES:
             assert self._file is not None
             self._mapping = mmap.mmap(self._file, self._size, access=mmap.ACCESS_READ)
         return np.frombuffer(self._mapping, np.float64, n, first * _BYTES)
+
+    def _make_room(self, file: int, size: int) -> None:
+        """Make the file long enough, and twice as long as before: so it is mapped a few times."""
+        disk = os.fstatvfs(file)
+        if disk.f_bavail * disk.f_frsize < _RESERVE:
+            raise OSError(errno.ENOSPC, "what is left of the disk is for the journal")
+        if size > self._size:
+            self._size = max(size, 2 * self._size)
+            os.ftruncate(file, self._size)
 
     def _opened(self) -> int:
         file, name = tempfile.mkstemp(dir=self._folder)

@@ -179,7 +179,7 @@ def _ess_of_coordinates(result: Result) -> Array:
     scalars = {values[0]: (name, values) for name, values in result.scalars()} if rows else {}
     found = np.full(draws.shape[1], np.nan)
     unknown = []
-    for j, start in enumerate(draws[0]):
+    for j, start in enumerate(draws[0] if len(draws) else ()):
         name, values = scalars.get(start, ("", None))
         if values is not None and np.array_equal(values, draws[:, j]):
             found[j] = rows[name]["ess"]

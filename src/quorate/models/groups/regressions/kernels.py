@@ -92,8 +92,8 @@ class Rows:
 
     def _terms(self, odds: "Odds", some: slice) -> Array:
         """b(η) of some rows, (r, m, n_points, g)."""
-        if self.shape == "softplus" and odds.across is None and not odds.is_moderate:
-            return np.asarray(np.logaddexp(0.0, self.offsets[some, None] + odds.first))
+        if self.shape == "softplus" and not odds.is_moderate:
+            return np.asarray(np.logaddexp(0.0, odds.eta(some)))
         terms = odds.of_rows(some)
         return np.log1p(terms, out=terms) if self.shape == "softplus" else terms
 
@@ -206,6 +206,12 @@ class Odds:
         """Slices of rows, at most so many, that fit into the cache with the nodes across."""
         n_nodes = math.prod(self.shape) if self.across is None else self.across[0].size
         return _slices(len(self.rows.offsets), n_nodes, most)
+
+    def eta(self, some: slice) -> Array:
+        """η of some rows, (r, m, n_points, g), where nodes are no grid."""
+        if self.across is None:
+            return np.asarray(self.rows.offsets[some, None] + self.first)
+        return self.rows.eta(self.across, some)
 
     def of_rows(self, some: slice) -> Array:
         """exp η of some rows, (r, m, n_points, g)."""
