@@ -319,3 +319,14 @@ def test_global_generators_of_workers_differ(rows, tmp_path):
         while len(blocks) < 2:
             blocks |= {e.task.worker: e for e in engine.poll(60.0) if isinstance(e, Block)}
     assert not np.isin(blocks[0].payload, blocks[1].payload).any()
+
+
+def test_a_template_killed_before_its_first_fork_is_replaced(tmp_path):
+    template = Template(tmp_path / "log")
+    try:
+        os.kill(template._guard.pid, signal.SIGKILL)
+        template._guard.wait()
+        assert template.is_replaced()
+        assert not template.is_replaced()  # the new one lives
+    finally:
+        template.close()

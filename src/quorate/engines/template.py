@@ -106,6 +106,7 @@ class Template:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._has_forked = False  # this one, or one that it replaces
+        self._has_refused = False
         self._start()
 
     def _start(self) -> None:
@@ -139,10 +140,19 @@ class Template:
         return None
 
     def is_replaced(self) -> bool:
-        """Start a new one if this one is gone, and templates can fork; whether that was done."""
+        """Start a new one if this one was killed; whether that was done.
+
+        One that has refused to fork, since that would not be safe here, would do so again.
+        """
+        if self._has_refused:
+            return False
         look = select.poll()
         look.register(self._control, 0)  # tells when nobody is at the other end
-        if not self._has_forked or not look.poll(0):
+        if not look.poll(0):
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            self._has_refused = self._guard.wait(_PATIENCE) > 0  # it was no signal
+        if self._has_refused:
             return False
         self.close()
         self._start()
