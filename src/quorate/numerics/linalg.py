@@ -45,7 +45,8 @@ def _solve(matrices: Array, columns: Array, are_identities: bool) -> Array:
         return _solve_by_cholesky(matrices, columns)
     stacked_columns = columns.reshape(-1, dim, n_columns)
     solved = np.empty(stacked_columns.shape)
-    # One place to work in for all steps of all chunks: memory that is new costs time
+    # One large place to work in for all steps of all chunks. Many arrays of middling size would be
+    # given back to the system each time, and come back page by page: a tenth of a simulated run.
     shape = 2, dim, dim + n_columns
     work = np.empty(prod(shape) * _CHUNK)
     for start in range(0, len(stack), _CHUNK):
