@@ -10,8 +10,8 @@ from quorate._types import Array
 from quorate.errors import BadInputError, WrongShapeError
 from quorate.models.arrays import flatten
 from quorate.models.checks import call, settled, settled_gradient
-from quorate.models.function_models import FunctionModel, Functions, VectorisedFunctions
 from quorate.models.parameters import Parameters, Path
+from quorate.models.programs.function_models import FunctionModel, Functions, VectorisedFunctions
 from quorate.models.protocol import Shard
 from quorate.models.supports import Positive, Real, Support, UnitInterval
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from quorate.errors import BadInputError, require
-from quorate.models.formula_tokens import BAMBI, Token, offsets_of, response_of, tokens_of
+from quorate.models.formulas.tokens import BAMBI, Token, offsets_of, response_of, tokens_of
 
 _BARS = ("|", "||")
 _CORRELATED = (

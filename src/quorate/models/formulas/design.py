@@ -14,7 +14,7 @@ from quorate._types import Array
 from quorate.data.complete import NA
 from quorate.data.cut import Cut
 from quorate.errors import BadInputError, require
-from quorate.models.formula_columns import (
+from quorate.models.formulas.columns import (
     CONSTANT,
     Scan,
     chunks,
@@ -24,10 +24,10 @@ from quorate.models.formula_columns import (
     require_finite,
     require_known,
 )
-from quorate.models.formula_learning import Learner
-from quorate.models.formula_missing import Completeness, require_way
-from quorate.models.formula_syntax import FUNCTIONS, evaluated
-from quorate.models.formula_teacher import Teacher
+from quorate.models.formulas.learning import Learner
+from quorate.models.formulas.missing import Completeness, require_way
+from quorate.models.formulas.syntax import FUNCTIONS, evaluated
+from quorate.models.formulas.teacher import Teacher
 from quorate.models.groups.levels import Level
 
 _INTERCEPT = "Intercept"
@@ -152,8 +152,8 @@ def design(formula: str, table: Any, *, allow_python: bool = False, na: NA = "ra
     formula
         `late ~ hour + C(month) + origin`, in the grammar of formulaic; arithmetic and comparisons
         in braces: `{delay > 15} ~ hour`. Text becomes categories, of which the first is the
-        baseline. `quorate.models.formula_syntax.TRANSFORMS` lists the transforms. Coefficients vary
-        by group in terms with a bar, as in lme4 and brms: `late ~ hour + (1 + hour | plane)`.
+        baseline. `quorate.models.formulas.syntax.TRANSFORMS` lists the transforms. Coefficients
+        vary by group in terms with a bar, as in lme4 and brms: `late ~ hour + (1 + hour | plane)`.
         `offset(z)` adds z to the linear predictor, with no coefficient. The response may have
         weights and trials, `k | trials(n) + weights(w) ~ x`.
     table

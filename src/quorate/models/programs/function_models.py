@@ -9,10 +9,10 @@ import numpy as np
 from quorate._types import Array
 from quorate.models.arrays import Namespace
 from quorate.models.checks import call, require_one_each, require_scalar, settled
-from quorate.models.function_rows import FunctionRows, RowFunctions
-from quorate.models.jaxed import Compiled, CompiledDensities
-from quorate.models.jaxed_many import points_at_once, rows_in
 from quorate.models.parameters import Parameters
+from quorate.models.programs.function_rows import FunctionRows, RowFunctions
+from quorate.models.programs.jaxed import Compiled, CompiledDensities
+from quorate.models.programs.jaxed_many import points_at_once, rows_in
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability
 

@@ -16,18 +16,18 @@ import numpy as np
 
 from quorate._extras import load
 from quorate.errors import require
-from quorate.models.formula_columns import (
+from quorate.models.formulas.columns import (
     Scan,
     column_names,
     encoded,
     frame_of,
     require_names,
 )
-from quorate.models.formula_groups import Written, nested, taken_apart
-from quorate.models.formula_missing import Completeness
-from quorate.models.formula_moments import centred_in, moments_of
-from quorate.models.formula_syntax import columns_of, evaluated, require_plain_text
-from quorate.models.formula_teacher import expression
+from quorate.models.formulas.groups import Written, nested, taken_apart
+from quorate.models.formulas.missing import Completeness
+from quorate.models.formulas.moments import centred_in, moments_of
+from quorate.models.formulas.syntax import columns_of, evaluated, require_plain_text
+from quorate.models.formulas.teacher import expression
 from quorate.numerics.moments import Moments
 
 TELLS = frozenset({"n_rows", "n_incomplete", "missing", "levels", "ranges", "moments"})

@@ -11,9 +11,9 @@ from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.checks import call
-from quorate.models.jaxed_many import rows_in
+from quorate.models.programs.jaxed_many import rows_in
+from quorate.models.programs.pymc_graph import Graph, data_of, observed_terms, resized, value_of
 from quorate.models.protocol import Shard
-from quorate.models.pymc_graph import Graph, data_of, observed_terms, resized, value_of
 from quorate.models.rows import Ability, Random, Seeds
 from quorate.models.splitting import few_rows, some_missing
 

@@ -11,16 +11,16 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
 from quorate.models.axes import Axes
 from quorate.models.checks import settled, settled_gradient
-from quorate.models.family import Family, Value
-from quorate.models.formula import Design
-from quorate.models.formula_axes import axes_of_columns
+from quorate.models.formulas.axes import axes_of_columns
+from quorate.models.formulas.design import Design
 from quorate.models.many_points import Values
 from quorate.models.memo import PerShard
 from quorate.models.observed import Observed, extras_of
-from quorate.models.particular_priors import spread_over
 from quorate.models.prior_draws import drawn
 from quorate.models.priors import Prior, parse
 from quorate.models.protocol import Shard
+from quorate.models.regressions.family import Family, Value
+from quorate.models.regressions.particular_priors import spread_over
 from quorate.models.rows import RegressionRows, regression_rows
 
 
@@ -60,7 +60,7 @@ class GeneralisedLinearModel:
 
     def on_device(self) -> "GeneralisedLinearModel":
         """The same model with the rows of shards on the device of JAX, where that is quicker."""
-        from quorate.models.compiled_glm import compiled
+        from quorate.models.regressions.compiled import compiled
 
         return compiled(self)
 

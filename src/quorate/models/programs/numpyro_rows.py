@@ -13,8 +13,8 @@ from quorate._types import Array
 from quorate.errors import BadInputError, require
 from quorate.models.arrays import AnyArray
 from quorate.models.groups.programs.plates import sums_along
-from quorate.models.jaxed_many import ManyPoints, rows_in
-from quorate.models.numpyro_program import Program, drawn, log_probs, unconstrained
+from quorate.models.programs.jaxed_many import ManyPoints, rows_in
+from quorate.models.programs.numpyro_program import Program, drawn, log_probs, unconstrained
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Random
 from quorate.models.splitting import halves, some_missing

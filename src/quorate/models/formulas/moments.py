@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quorate._extras import load
-from quorate.models.formula_syntax import FUNCTIONS, TRANSFORMS, evaluated
+from quorate.models.formulas.syntax import FUNCTIONS, TRANSFORMS, evaluated
 from quorate.numerics.moments import Moments
 
 _CENTRED = ("center", "scale", "standardize")

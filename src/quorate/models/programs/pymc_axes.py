@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from quorate.models.axes import Axes, labels_of
-from quorate.models.pymc_graph import value_of
+from quorate.models.programs.pymc_graph import value_of
 from quorate.models.splitting import Split
 
 

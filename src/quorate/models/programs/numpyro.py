@@ -14,10 +14,10 @@ from quorate.models.arrays import AnyArray, Namespace
 from quorate.models.axes import Axes
 from quorate.models.groups.programs.numpyro import from_local_numpyro
 from quorate.models.groups.programs.plates import PlateModel
-from quorate.models.jaxed import Compiled, CompiledDensities
-from quorate.models.numpyro_axes import axes_of_trace
-from quorate.models.numpyro_program import Program, Site, discover, is_latent, log_prob
-from quorate.models.numpyro_rows import NumpyroRows, RowProgram
+from quorate.models.programs.jaxed import Compiled, CompiledDensities
+from quorate.models.programs.numpyro_axes import axes_of_trace
+from quorate.models.programs.numpyro_program import Program, Site, discover, is_latent, log_prob
+from quorate.models.programs.numpyro_rows import NumpyroRows, RowProgram
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability
 from quorate.models.splitting import (

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from quorate._extras import load
 from quorate.errors import require
-from quorate.models.formula_groups import BarTerm
-from quorate.models.formula_moments import settle
-from quorate.models.formula_syntax import FUNCTIONS, evaluated
+from quorate.models.formulas.groups import BarTerm
+from quorate.models.formulas.moments import settle
+from quorate.models.formulas.syntax import FUNCTIONS, evaluated
 from quorate.models.groups.levels import Level
 from quorate.numerics.moments import Moments
 

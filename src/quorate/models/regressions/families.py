@@ -17,9 +17,9 @@ from scipy.special import bdtrik, expit, gammaln, nbdtrik, ndtri, pdtrik
 from quorate._types import Array
 from quorate.errors import BadInputError, require
 from quorate.models import many_points
-from quorate.models.family import Family, Value
 from quorate.models.many_points import Rows
 from quorate.models.observed import Observed
+from quorate.models.regressions.family import Family, Value
 
 _CHUNK = 65_536  # rows factorised at a time
 _TABLE = 100_000  # counts up to which log Γ(y + φ) - log Γ(φ) is summed term by term

@@ -13,8 +13,8 @@ from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.pymc import PymcPlate
 from quorate.models.groups.quadrature import MOST_DIMENSIONS
-from quorate.models.pymc import PymcModel, from_pymc
-from quorate.models.pymc_rows import with_rows
+from quorate.models.programs.pymc import PymcModel, from_pymc
+from quorate.models.programs.pymc_rows import with_rows
 
 _AUTO = "auto"
 _GROUPS = "__factor_dim"  # ends bambi's names of dimensions of groups

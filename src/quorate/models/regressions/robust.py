@@ -12,10 +12,10 @@ import numpy as np
 from scipy.special import digamma, gammaln, stdtrit
 
 from quorate._types import Array, IntArray
-from quorate.models.family import Value
 from quorate.models.many_points import Rows, Values, eta_in_chunks, in_two_ways, is_moderate
 from quorate.models.observed import Observed
 from quorate.models.products import log_products
+from quorate.models.regressions.family import Value
 
 _TERMS = 50  # in a product, which overflows if they are above a million
 _MANY = 60.0  # half the degrees of freedom above which a series has all digits

@@ -10,7 +10,7 @@ import numpy as np
 from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import BadInputError, require
-from quorate.models.formula_missing import require_complete
+from quorate.models.formulas.missing import require_complete
 
 CONSTANT = "in every row: leave it out of the formula."
 _MOST_LEVELS = 200

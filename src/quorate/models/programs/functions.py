@@ -7,8 +7,11 @@ import numpy as np
 
 from quorate.errors import require
 from quorate.models.checks import at
-from quorate.models.function_gradients import GradientFunctionModel
-from quorate.models.function_models import (
+from quorate.models.groups.programs.functions import from_local_functions
+from quorate.models.groups.programs.model import ProgramModel
+from quorate.models.parameters import Declaration, declared
+from quorate.models.programs.function_gradients import GradientFunctionModel
+from quorate.models.programs.function_models import (
     FunctionModel,
     Functions,
     JaxFunctionModel,
@@ -17,11 +20,8 @@ from quorate.models.function_models import (
     Scale,
     VectorisedFunctions,
 )
-from quorate.models.function_rows import RowFunctions
-from quorate.models.groups.programs.functions import from_local_functions
-from quorate.models.groups.programs.model import ProgramModel
-from quorate.models.jaxed import Compiled
-from quorate.models.parameters import Declaration, declared
+from quorate.models.programs.function_rows import RowFunctions
+from quorate.models.programs.jaxed import Compiled
 
 __all__ = [
     "FunctionModel",

@@ -14,10 +14,16 @@ from quorate.models.axes import Axes
 from quorate.models.checks import call, settled, settled_gradient
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.pymc import from_local_pymc
+from quorate.models.programs.pymc_axes import axes_of_pymc
+from quorate.models.programs.pymc_graph import (
+    Graph,
+    data_of,
+    labels_of,
+    refuse_rows_in_prior,
+    value_of,
+)
+from quorate.models.programs.pymc_row_graph import PymcRows, RowGraph
 from quorate.models.protocol import Shard
-from quorate.models.pymc_axes import axes_of_pymc
-from quorate.models.pymc_graph import Graph, data_of, labels_of, refuse_rows_in_prior, value_of
-from quorate.models.pymc_row_graph import PymcRows, RowGraph
 from quorate.models.rows import Ability
 from quorate.models.splitting import (
     few_rows,

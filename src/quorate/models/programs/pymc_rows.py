@@ -15,7 +15,7 @@ import numpy as np
 
 from quorate._extras import load
 from quorate.errors import BadInputError, require
-from quorate.models.pymc_graph import ancestors, ancestors_in_order, data_of, value_of
+from quorate.models.programs.pymc_graph import ancestors, ancestors_in_order, data_of, value_of
 
 _BY_HAND = "Say which arrays are cut: from_pymc(model, split={'X': 0, 'y': 0})."
 Named = Callable[[Any], str]  # a name for an array of rows

@@ -18,13 +18,13 @@ import numpy as np
 from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.models import device
-from quorate.models.families import Logistic, NegativeBinomial, Poisson
-from quorate.models.family import Value
-from quorate.models.glm import GeneralisedLinearModel, Prepare
 from quorate.models.many_points import Rows, Values, rising
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
-from quorate.models.robust import Student, log_constants
+from quorate.models.regressions.families import Logistic, NegativeBinomial, Poisson
+from quorate.models.regressions.family import Value
+from quorate.models.regressions.glm import GeneralisedLinearModel, Prepare
+from quorate.models.regressions.robust import Student, log_constants
 
 _MOST_CHUNKS = 1024  # that rows are cut into
 _LEAST_ROWS = 8192  # of a chunk

@@ -6,17 +6,17 @@ from types import MappingProxyType
 from typing import Any
 
 from quorate.errors import require
-from quorate.models.families import Linear, Logistic, NegativeBinomial, Poisson
-from quorate.models.family import Family
-from quorate.models.formula import Design
-from quorate.models.glm import GeneralisedLinearModel, generalised_linear_model
+from quorate.models.formulas.design import Design
 from quorate.models.groups.levels import Level
 from quorate.models.groups.quadrature import MOST_DIMENSIONS
 from quorate.models.groups.regressions.covariance import Covariance
 from quorate.models.groups.regressions.regression import GroupedRegression
-from quorate.models.particular_priors import spread_over
 from quorate.models.priors import parse
-from quorate.models.robust import Student
+from quorate.models.regressions.families import Linear, Logistic, NegativeBinomial, Poisson
+from quorate.models.regressions.family import Family
+from quorate.models.regressions.glm import GeneralisedLinearModel, generalised_linear_model
+from quorate.models.regressions.particular_priors import spread_over
+from quorate.models.regressions.robust import Student
 
 DEFAULT_PRIOR = "normal(0, 2.5)"
 DEFAULT_SCALE_PRIOR = "half_cauchy(2.5)"

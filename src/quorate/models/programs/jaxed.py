@@ -10,8 +10,8 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.models import device
 from quorate.models.checks import settled, settled_gradient
-from quorate.models.jaxed_many import ManyPoints, rows_in
 from quorate.models.memo import PerShard
+from quorate.models.programs.jaxed_many import ManyPoints, rows_in
 from quorate.models.protocol import Shard
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from quorate._types import Array
 from quorate.errors import BadInputError, WrongShapeError, require
 from quorate.models.checks import call, require_real
-from quorate.models.jaxed_many import ManyPoints, rows_in
 from quorate.models.parameters import Parameters
+from quorate.models.programs.jaxed_many import ManyPoints, rows_in
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Random
 

@@ -16,7 +16,7 @@ from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import indexed
-from quorate.models.jaxed_many import ManyPoints, rows_in
+from quorate.models.programs.jaxed_many import ManyPoints, rows_in
 from quorate.models.protocol import Shard
 from quorate.models.splitting import PER_ROW, Split
 
