@@ -11,9 +11,9 @@ from quorate._types import Progress
 from quorate.data.placed import PlacedShards, Shards, facts_of, places_of, sites_in, told
 from quorate.data.placed_groups import labels_of_shards, unpacked_labels, with_groups
 from quorate.data.scratch import forget
-from quorate.engines.in_place import TRANSFORM
 from quorate.engines.packing import packed
-from quorate.engines.worker import Job
+from quorate.engines.workers.in_place import TRANSFORM
+from quorate.engines.workers.worker import Job
 from quorate.errors import require
 from quorate.models.protocol import Model
 from quorate.protocol.allocation import Allocation

@@ -8,9 +8,9 @@ import numpy as np
 
 from quorate.data.complete import NA
 from quorate.data.placed import PlacedShards, places_of
-from quorate.engines.in_place import LEARNER
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import packed
+from quorate.engines.workers.in_place import LEARNER
 from quorate.models.formulas.design import Design, learned_design
 from quorate.models.formulas.learning import TELLS, Learner
 from quorate.models.formulas.missing import require_way

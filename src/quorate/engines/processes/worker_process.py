@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 from quorate.data.write import ShardSet
 from quorate.engines.frames import Frame, read_frame, write_frame
-from quorate.engines.pulse import Pulse
-from quorate.engines.service import Service, beat_frame
+from quorate.engines.workers.pulse import Pulse
+from quorate.engines.workers.service import Service, beat_frame
 
 _SECONDS_BETWEEN_BEATS = 1.0
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 
 from quorate.engines.placement import Nodes, usable
-from quorate.engines.ray_cluster import Cluster, Node
+from quorate.engines.ray.cluster import Cluster, Node
 
 _BETWEEN_LOOKS = 1.0  # seconds
 _PATIENCE = 2.0  # seconds to connect to a node; a lost packet is sent again after one

@@ -18,10 +18,10 @@ from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.placement import Held
-from quorate.engines.ray_cluster import Cluster, epitaph
-from quorate.engines.ray_homes import Homes, no_site, on
-from quorate.engines.ray_host import Host
-from quorate.engines.service import (
+from quorate.engines.ray.cluster import Cluster, epitaph
+from quorate.engines.ray.homes import Homes, no_site, on
+from quorate.engines.ray.host import Host
+from quorate.engines.workers.service import (
     WarningsHeard,
     device_frame,
     doing_of,
@@ -30,7 +30,7 @@ from quorate.engines.service import (
     setup_frame,
     task_frame,
 )
-from quorate.engines.worker import Job
+from quorate.engines.workers.worker import Job
 from quorate.errors import BadInputError, DeviceWarning
 from quorate.protocol.messages import (
     Answer,

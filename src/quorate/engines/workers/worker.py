@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from quorate._types import Array, CodedArray
 from quorate.data.placed import PlacedShards
 from quorate.data.write import ShardSet
-from quorate.engines.after import computed
 from quorate.engines.devices import points_that_fill
 from quorate.engines.faults import Handicap
-from quorate.engines.in_place import RowsInPlace
-from quorate.engines.pulse import Pulse, WatchedTarget
+from quorate.engines.workers.after import computed
+from quorate.engines.workers.in_place import RowsInPlace
+from quorate.engines.workers.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.checks import at
 from quorate.models.memo import PerShard

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from quorate._extras import load
-from quorate.engines.subreaper import become_subreaper, end_all_below
+from quorate.engines.processes.subreaper import become_subreaper, end_all_below
 from quorate.errors import BadInputError
 
 _OBJECT_STORE = 128 * 2**20  # bytes; shards on the same machine are read from their files
 _PATIENCE = 10.0  # seconds for the keeper to end the cluster
 _KEEPER = """
 import sys
-from quorate.engines.ray_own import keep
+from quorate.engines.ray.own import keep
 keep(sys.argv[1])
 """
 

@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.engines.local import LocalUniforms
+from quorate.engines.workers.local import LocalUniforms
 from quorate.errors import BadInputError
 from quorate.models.groups.levels import GroupedModel, levels_of
 from quorate.models.protocol import Model, Shard

@@ -13,17 +13,17 @@ from pathlib import Path
 from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
-from quorate.engines.host_process import HostProcess
-from quorate.engines.logs import Logs
-from quorate.engines.service import (
+from quorate.engines.processes.host_process import HostProcess
+from quorate.engines.processes.logs import Logs
+from quorate.engines.processes.template import Template, template_for
+from quorate.engines.workers.service import (
     WarningsHeard,
     device_frame,
     events_of,
     setup_frame,
     task_frame,
 )
-from quorate.engines.template import Template, template_for
-from quorate.engines.worker import Job
+from quorate.engines.workers.worker import Job
 from quorate.protocol.messages import Beat, Doing, Event, Work, WorkerLost
 
 _GRACE = 2.0  # seconds that workers have to end by themselves

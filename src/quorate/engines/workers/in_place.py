@@ -21,7 +21,7 @@ from quorate.data.scratch import Copies, forget
 from quorate.data.store import ShardSet, StoredShard
 from quorate.data.write import Transform
 from quorate.engines.packing import unpacked
-from quorate.engines.pulse import Pulse
+from quorate.engines.workers.pulse import Pulse
 from quorate.models.protocol import Shard
 from quorate.protocol.before import LEARN, TOLD
 from quorate.protocol.messages import Arrays, ShardTask

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quorate._extras import load
-from quorate.engines.ray_own import OwnCluster
-from quorate.engines.service import environment
+from quorate.engines.ray.own import OwnCluster
+from quorate.engines.workers.service import environment
 from quorate.errors import BadInputError, require
 
 _OF_OUR_OWN = {

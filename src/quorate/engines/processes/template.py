@@ -19,9 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from quorate.engines.service import environment
-from quorate.engines.subreaper import children
-from quorate.engines.template_server import WORD, Files, received
+from quorate.engines.processes.subreaper import children
+from quorate.engines.processes.template_server import WORD, Files, received
+from quorate.engines.workers.service import environment
 
 _END_WITH_PARENT = """
 import ctypes
@@ -31,11 +31,11 @@ except (OSError, AttributeError):
     pass
 """
 _TEMPLATE = """
-from quorate.engines.template_server import serve
+from quorate.engines.processes.template_server import serve
 serve({control})  # returns in every worker
 """
 _WORKER = """
-from quorate.engines.worker_process import main
+from quorate.engines.processes.worker_process import main
 main()
 """
 _PATIENCE = 5.0  # seconds for a process that was killed to end

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from quorate.engines.frames import Frame, read_frame, write_frame
-from quorate.engines.service import doing_of
-from quorate.engines.template import Child, Interpreter, Template
-from quorate.engines.template_server import Files
+from quorate.engines.processes.template import Child, Interpreter, Template
+from quorate.engines.processes.template_server import Files
+from quorate.engines.workers.service import doing_of
 from quorate.protocol.messages import Doing
 
 _HANGS = 30.0  # seconds without an answer after which a template is of no use

@@ -18,8 +18,8 @@ from quorate.engines.placement import (
     settled,
     usable,
 )
-from quorate.engines.ray_cluster import Cluster
-from quorate.engines.ray_nodes import NodeWatch
+from quorate.engines.ray.cluster import Cluster
+from quorate.engines.ray.nodes import NodeWatch
 
 _SUSPICIOUS = 2.0  # seconds that signs of life may take before we try to connect to their node
 

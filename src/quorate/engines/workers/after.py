@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from quorate.engines.local import local_draws, local_moments
-from quorate.engines.row_work import (
+from quorate.engines.workers.local import local_draws, local_moments
+from quorate.engines.workers.row_work import (
     criteria_by_group,
     criteria_by_row,
     log_likelihood_by_group,

@@ -14,7 +14,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.engines.latency import LatencyModel
-from quorate.engines.virtual_nodes import ComputingTimes
+from quorate.engines.virtual.nodes import ComputingTimes
 from quorate.numerics.streams import Streams
 from quorate.protocol.coordinator import WakingCoordinator
 from quorate.protocol.messages import (
@@ -32,7 +32,7 @@ _Entry = tuple[float, int, Question | WorkerJoined | WorkerLost | None]
 
 
 class Answering(Protocol):
-    """What answers tasks: a `quorate.engines.worker.Worker`, or something in its place."""
+    """What answers tasks: a `quorate.engines.workers.worker.Worker`, or something in its place."""
 
     def answers(self, task: Question) -> Iterator[Answer]:
         """The answers to a task."""

@@ -15,10 +15,10 @@ from quorate._warnings import warn
 from quorate.engines.devices import CPU, use
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
-from quorate.engines.in_place import RowsInPlace
 from quorate.engines.packing import packed, unpacked
-from quorate.engines.pulse import Pulse
-from quorate.engines.worker import Job, ShardSource, Worker
+from quorate.engines.workers.in_place import RowsInPlace
+from quorate.engines.workers.pulse import Pulse
+from quorate.engines.workers.worker import Job, ShardSource, Worker
 from quorate.errors import QuorateWarning, warning_named
 from quorate.models.protocol import for_workers, on_device
 from quorate.numerics.named_arrays import Nested, flattened, part

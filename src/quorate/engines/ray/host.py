@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from quorate.data.write import ShardSet
 from quorate.engines.frames import Frame, frames_in, packed_frame
-from quorate.engines.service import Service, beat_frame
-from quorate.engines.worker import ShardSource
+from quorate.engines.workers.service import Service, beat_frame
+from quorate.engines.workers.worker import ShardSource
 from quorate.errors import BadInputError
 from quorate.models.protocol import Shard
 

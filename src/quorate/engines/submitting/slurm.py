@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quorate.engines.submitted import Submitted
+from quorate.engines.submitting.submitted import Submitted
 from quorate.errors import require
 
 

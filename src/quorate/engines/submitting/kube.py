@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from textwrap import indent
 
-from quorate.engines.submitted import Submitted
+from quorate.engines.submitting.submitted import Submitted
 from quorate.errors import require
 
 _RUNS = "/runs"  # where the pod of the head sees the volume

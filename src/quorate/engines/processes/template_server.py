@@ -25,7 +25,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from quorate.engines.subreaper import (
+from quorate.engines.processes.subreaper import (
     become_subreaper,
     children,
     end_all_below,
@@ -33,7 +33,8 @@ from quorate.engines.subreaper import (
 )
 
 WORD = 32  # bytes, more than a pid or an exit code takes
-_LATER = ("cloudpickle", "scipy.optimize", "quorate.engines.worker_process")  # imported when needed
+# Imported before the first fork.
+_LATER = ("cloudpickle", "scipy.optimize", "quorate.engines.processes.worker_process")
 
 
 class Files(NamedTuple):
