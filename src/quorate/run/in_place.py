@@ -116,14 +116,15 @@ def settled_for(data: object, settings: Settings) -> Settings:
     if settings.workers % len(sites) and settings.workers == Settings.workers:
         settings = replace(settings, workers=len(sites))
     scheme = settings.scheme_options
-    redundancy = getattr(scheme, "redundancy", 1)
+    options = SCHEMES.as_json(scheme)
+    redundancy = options.get("redundancy", 1)
     require(
         redundancy in (None, 1),
         f"redundancy is {redundancy}, but rows of a site exist only there: a second worker could "
         "not read them. Leave out redundancy.",
     )
     if redundancy is None:
-        scheme = SCHEMES.from_json({**SCHEMES.as_json(scheme), "redundancy": 1})
+        scheme = SCHEMES.from_json({**options, "redundancy": 1})
     return replace(settings, scheme=scheme, redundancy=None)
 
 
