@@ -106,7 +106,7 @@ def _length(found: bytearray) -> int:
 def _empty_frame(header: bytearray) -> Frame:
     """The frame with this header, whose arrays have yet to be filled."""
     try:
-        kind, fields, shapes = json.loads(header)
+        kind, fields, shapes = json.loads(header.decode())
         arrays = {name: np.empty(shape, dtype=np.dtype(dtype)) for name, dtype, shape in shapes}
         if any(array.dtype.hasobject for array in arrays.values()):
             raise ValueError("arrays of objects")
