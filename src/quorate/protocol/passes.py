@@ -132,6 +132,8 @@ class PassSchedule:
         lane, question, first, part = key
         asked = self.inquirer.open[lane]
         size = block_size(len(asked.points))
+        if size >= len(asked.points):
+            return first + size
         is_draw = asked.phase == "draw"  # which has more than one block only if devices are there
         n_more = self._requests.n_within(worker, _TASK_SECONDS) - 1 if is_draw else 0
         begun, *after = self._blocks[lane][first // size :][: 1 + n_more]
