@@ -32,7 +32,10 @@ class Incoming:
 
     def add(self, host: "HostProcess", pipe: BinaryIO) -> None:
         """Read from a process from now on. Any thread may say so."""
-        self._selector.register(pipe, selectors.EVENT_READ, host)
+        try:
+            self._selector.register(pipe, selectors.EVENT_READ, host)
+        except ValueError:  # nobody reads any more
+            host.end(None)
 
     def ended(self, host: "HostProcess") -> None:
         """Take in that a process has ended. Any thread may say so."""
@@ -65,7 +68,10 @@ class Incoming:
             host.end(fault)
 
     def close(self) -> None:
-        """Read no more."""
+        """Read no more, and end what is still there."""
+        left = [key.data for key in self._selector.get_map().values() if key.data is not None]
         self._selector.close()
+        for host in left:
+            host.end(None)
         self._bell.close()
         self._cord.close()
