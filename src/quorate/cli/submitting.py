@@ -26,6 +26,7 @@ _OF_A_SITTING = (
     "ess",
     "restarts",
     "gpus_per_worker",
+    "actors",
     "output",
     "check",
     "every",

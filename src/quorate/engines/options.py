@@ -121,7 +121,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class Ray:
-    """Workers are actors of a Ray cluster.
+    """Workers live in actors of a Ray cluster.
 
     Parameters
     ----------
@@ -132,12 +132,17 @@ class Ray:
         How often in a row a lost worker is restarted.
     gpus_per_worker
         GPUs that a worker owns, as far as nodes have any left; the others compute on cores. With
-        0.25, four workers share a GPU.
+        0.25, four workers share a GPU. Workers that share an actor share a GPU in any case.
+    actors
+        Number of actors, by default and at most one for each worker. With fewer, workers share
+        them: they take turns, and answer the passes of an exact run together, so that the
+        coordinator has less to do. An actor computes on one core.
     """
 
     address: str | None = None
     restarts: int = 5
     gpus_per_worker: float = 0.0
+    actors: int | None = None
 
     name: ClassVar[str] = "ray"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({"ray": "ray"})  # modules, and extras
@@ -149,6 +154,8 @@ class Ray:
             0 <= share <= 1 or (1 < share < inf and share == int(share)),
             f"gpus_per_worker must be a share up to 1, or a whole number, not {share}.",
         )
+        given = self.actors
+        require(given is None or given >= 1, f"actors must be at least 1, not {given}.")
 
     @property
     def compiles(self) -> bool:
@@ -168,8 +175,8 @@ class Ray:
         handicaps: Mapping[int, Handicap],
         began_at: float,
     ) -> AbstractContextManager[Engine]:
-        share = self.gpus_per_worker
-        return RayEngine(job, allocation.held, self.address, handicaps, began_at, share)
+        held, share = allocation.held, self.gpus_per_worker
+        return RayEngine(job, held, self.address, handicaps, began_at, share, self.actors)
 
 
 ENGINES: OptionsRegistry[EngineOptions] = OptionsRegistry(
