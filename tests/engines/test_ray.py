@@ -37,6 +37,7 @@ from quorate.errors import (
     WorkerFailedError,
 )
 from quorate.journal import JournalReader, PartAnswered
+from quorate.models import logistic
 from quorate.protocol.allocation import groups
 from quorate.protocol.inquirer import SURVEYS
 from quorate.protocol.messages import Block, Task, Values
@@ -382,6 +383,31 @@ def test_one_sum_of_each_actor_travels(cluster, rows, tmp_path, seed, exact_of_p
     assert all(len(set(counts.values())) == 1 for counts in messages)  # one for each block
 
 
+def test_one_sum_of_each_node_travels_and_its_cores_compute_it(
+    cluster, tmp_path, seed, engine, monkeypatch
+):
+    rng, n_threads = np.random.default_rng(seed), []
+    rows = {"X": rng.normal(size=(N_ROWS, 2)), "y": rng.integers(0, 2, N_ROWS).astype(float)}
+
+    def ask(engine):
+        asked = [
+            actor.handle.__ray_call__.remote(lambda host: host._service._n_threads)
+            for actor in engine._actors.values()
+        ]
+        n_threads.extend(engine._ray.get(asked))
+
+    monkeypatch.setattr("quorate.engines.ray_nodes.NodeWatch.cores", lambda watch, node: 3)
+    engine.act = ask
+    options = {"method": "exact", "workers": 4, "draws": 200, "seed": seed, "scheme": "cmc"}
+    per_node = quorate.Ray(cluster.address, actor_per_node=True)
+    result = sample(rows, tmp_path / "ray", logistic(2), engine=per_node, **options)
+    assert n_threads == [3, 3]
+    messages = messages_of_passes(tmp_path / "ray")
+    assert all(counts.keys() == {(0, 2), (1, 3)} for counts in messages)
+    expected = sample(rows, tmp_path / "process", logistic(2), **options)
+    np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
+
+
 def test_workers_of_an_actor_that_is_killed_come_back(
     cluster, rows, tmp_path, seed, engine, exact_of_processes
 ):
@@ -405,9 +431,9 @@ def test_workers_of_an_actor_move_together(cluster, rows, tmp_path, seed, engine
 
     engine.is_time = lambda engine, worker: worker == 1
     engine.act = move
-    result = sample(
-        rows, tmp_path / "ray", engine=quorate.Ray(cluster.address, actors=2), **options
-    )
+    per_node = quorate.Ray(cluster.address, actor_per_node=True)
+    with pytest.warns(DeviceWarning, match="MeanModel does not run in threads"):
+        result = sample(rows, tmp_path / "ray", engine=per_node, **options)
     notes = [(note.worker, note.what) for _, note in result.timeline.notes]
     assert notes == [(1, "moved"), (3, "moved")]
     np.testing.assert_array_equal(result.unconstrained, expected)
@@ -677,6 +703,8 @@ def test_workers_of_different_sites_share_no_actor():
 def test_there_is_at_least_one_actor():
     with pytest.raises(BadInputError, match="actors must be at least 1, not 0"):
         quorate.Ray(actors=0)
+    with pytest.raises(BadInputError, match="actors and actor_per_node exclude each other"):
+        quorate.Ray(actors=2, actor_per_node=True)
 
 
 def test_what_to_install(rows, tmp_path, monkeypatch):

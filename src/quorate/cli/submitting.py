@@ -27,6 +27,7 @@ _OF_A_SITTING = (
     "restarts",
     "gpus_per_worker",
     "actors",
+    "actor_per_node",
     "output",
     "check",
     "every",

@@ -16,7 +16,7 @@ from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.placement import Held
-from quorate.engines.ray_actors import Actor, dealt, held_together
+from quorate.engines.ray_actors import Actor, Gpus, dealt, held_together
 from quorate.engines.ray_cluster import Cluster, epitaph
 from quorate.engines.ray_homes import Homes, no_site, on
 from quorate.engines.ray_host import Host
@@ -64,6 +64,9 @@ class RayEngine:
         GPUs that a worker owns, as long as its node has any left.
     n_actors
         With fewer than workers, they share them.
+    is_per_node
+        Whether there is one for each node, which evaluates its shards in as many threads as the
+        node has cores.
     """
 
     def __init__(
@@ -75,13 +78,11 @@ class RayEngine:
         began_at: float = 0.0,
         gpus_per_worker: float = 0.0,
         n_actors: int | None = None,
+        *,
+        is_per_node: bool = False,
     ) -> None:
-        sites = job.sites(held)
-        self._hosted = dealt(len(held), n_actors or len(held), sites)
-        self._place_of = {k: place for place, hosted in enumerate(self._hosted) for k in hosted}
+        self._is_per_node = is_per_node
         self._slowed = {k for k, given in (handicaps or {}).items() if given != Handicap()}
-        self._share = gpus_per_worker
-        self._gpus: dict[str, float] = {}  # of each node, that were free before we used it
         self._shards = job.placed or ShardSet.open(job.shard_folder)
         self._packed_setup = packed_frame(setup_frame(job, handicaps or {}))
         self._cluster = Cluster(address)
@@ -89,9 +90,13 @@ class RayEngine:
         self._rows: dict[int, Any] = {}  # shards in the object store
         self._put_anew()
         self._actors: dict[int, Actor] = {}
-        together = held_together(held, self._hosted)
+        self._gpus = Gpus(self._cluster, gpus_per_worker)
+        sites = job.sites(held)
+        n_actors = len(self._cluster.nodes()) if is_per_node else n_actors or len(held)
+        self._hosted = dealt(len(held), n_actors, sites)
+        self._place_of = {k: place for place, hosted in enumerate(self._hosted) for k in hosted}
         at = {self._place_of[worker]: site for worker, site in sites.items()}
-        self._homes = Homes(self._cluster, together, at)
+        self._homes = Homes(self._cluster, held_together(held, self._hosted), at)
         self._to_tell: list[WorkerLost] = []
         self._next_look = 0.0
         self._warnings = WarningsHeard()
@@ -199,31 +204,19 @@ class RayEngine:
 
     def _new_actor(self, place: int, node: str) -> Actor:
         """An actor that is told what to compute on, and what, with the first call to it."""
-        n_gpus = self._gpus_for(node, len(self._hosted[place]))
-        device = packed_frame(device_frame("gpu" if n_gpus else CPU))
+        n_gpus = self._gpus.of(node, len(self._hosted[place]), self._actors.values())
+        if n_gpus is None:
+            n_gpus = 0.0
+            warn(
+                f"Node {self._homes.host(node)} of the Ray cluster has too few GPUs for its "
+                "workers. Those that get none compute on cores.",
+                DeviceWarning,
+            )
+        n_threads = self._homes.cores(node) if self._is_per_node else 1
+        device = packed_frame(device_frame("gpu" if n_gpus else CPU, n_threads))
         actor = Actor(place, node, self._new_host(node, n_gpus), n_gpus)
         actor.outgoing += [device, self._setup]
         return actor
-
-    def _gpus_for(self, node: str, n_workers: int) -> float:
-        """GPUs of a new actor on a node: its share, or none if others have them all.
-
-        Workers that share an actor have their shares in one GPU.
-        """
-        if not self._share:
-            return 0.0
-        if node not in self._gpus:
-            self._gpus[node] = self._cluster.free_gpus(node)
-        share = max(self._share, round(min(n_workers * self._share, 1.0), 4))
-        given = [actor.n_gpus for actor in self._actors.values() if actor.node == node]
-        if self._gpus[node] - sum(given) >= share:
-            return share
-        warn(
-            f"Node {self._homes.host(node)} of the Ray cluster has too few GPUs for its workers. "
-            "Those that get none compute on cores.",
-            DeviceWarning,
-        )
-        return 0.0
 
     def _new_host(self, node: str, n_gpus: float) -> Any:
         """An actor that reserves no core: there may be more workers than cores.
@@ -253,7 +246,8 @@ class RayEngine:
         if time.monotonic() < self._next_look:
             return []
         self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
-        lost = [(self._ended(place), why) for place, why in self._homes.lost(*self._signs())]
+        gone = self._homes.lost(self._lives(), self._waited())
+        lost = [(self._ended(place), why) for place, why in gone]
         if lost:
             self._put_anew()
         at_ease = {place for place, actor in self._actors.items() if actor.is_at_ease}
@@ -263,9 +257,6 @@ class RayEngine:
             *(WorkerLost(k, why, with_another=True) for workers, why in lost for k in workers),
             *(WorkerMoved(k, why) for workers, why in moved for k in workers),
         ]
-
-    def _signs(self) -> tuple[dict[int, str], dict[int, float]]:
-        return self._lives(), self._waited()
 
     def _ended(self, place: int) -> list[int]:
         """The workers of an actor, which is ended."""

@@ -1,12 +1,13 @@
 """The actors of a run on Ray: which workers share one, and what is under way to each and back."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from quorate.engines.frames import Frame, packed_frame
 from quorate.engines.placement import Held
+from quorate.engines.ray_cluster import Cluster
 from quorate.protocol.messages import Answer, Block, Event, Task, Work, WorkerJoined
 
 _CALLS = 2  # that an actor has to answer at a time
@@ -69,6 +70,27 @@ class Actor:
         elif isinstance(event, WorkerJoined):
             self.joined.add(event.worker)
         self.has_answered |= isinstance(event, Answer)
+
+
+class Gpus:
+    """GPUs of the nodes, of which every worker owns a `share`."""
+
+    def __init__(self, cluster: Cluster, share: float) -> None:
+        self._cluster, self._share = cluster, share
+        self._free: dict[str, float] = {}  # GPUs of each node, before we used it
+
+    def of(self, node: str, n_workers: int, actors: Iterable[Actor]) -> float | None:
+        """GPUs of a new actor on a node; None if the others there leave too few.
+
+        Workers that share an actor have their shares in one GPU.
+        """
+        if not self._share:
+            return 0.0
+        if node not in self._free:
+            self._free[node] = self._cluster.free_gpus(node)
+        share = max(self._share, round(min(n_workers * self._share, 1.0), 4))
+        left = self._free[node] - sum(actor.n_gpus for actor in actors if actor.node == node)
+        return share if left >= share else None
 
 
 def dealt(n_workers: int, n_actors: int, sites: Mapping[int, str]) -> list[list[int]]:

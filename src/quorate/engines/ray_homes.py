@@ -92,6 +92,10 @@ class Homes:
         """The address of the machine of a node, for people."""
         return self._watch.host(node)
 
+    def cores(self, node: str) -> int:
+        """The number of cores of a node."""
+        return self._watch.cores(node)
+
     def ask_if_silent(
         self, node: str, lives: Mapping[int, str], waited: Mapping[int, float]
     ) -> None:
