@@ -8,7 +8,7 @@ import pytest
 from helpers.processes import PATIENCE
 from quorate.engines.pulse import Pulse
 from quorate.engines.worker import Job, Worker
-from quorate.models import linear, logistic, negative_binomial, poisson
+from quorate.models import linear, logistic, negative_binomial, poisson, student
 from quorate.protocol.messages import Evaluate
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.samplers import make_sampler
@@ -44,7 +44,7 @@ def answer(worker, points, with_gradient=True):
     return values
 
 
-@pytest.mark.parametrize("family", [linear, logistic, poisson, negative_binomial])
+@pytest.mark.parametrize("family", [linear, logistic, poisson, negative_binomial, student])
 @pytest.mark.parametrize("with_gradient", [True, False])
 def test_threads_change_no_bit(rng, family, with_gradient):
     model, rows = family(3), Rows(rng)

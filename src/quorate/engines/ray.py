@@ -96,7 +96,8 @@ class RayEngine:
         self._hosted = dealt(len(held), n_actors, sites)
         self._place_of = {k: place for place, hosted in enumerate(self._hosted) for k in hosted}
         at = {self._place_of[worker]: site for worker, site in sites.items()}
-        self._homes = Homes(self._cluster, held_together(held, self._hosted), at)
+        together = held_together(held, self._hosted)
+        self._homes = Homes(self._cluster, together, at, is_even=is_per_node)
         self._to_tell: list[WorkerLost] = []
         self._next_look = 0.0
         self._warnings = WarningsHeard()

@@ -48,16 +48,24 @@ class Homes:
         The shards of every actor.
     sites
         The site of each actor whose rows lie at one site only. It lives there or nowhere.
+    is_even
+        Whether nodes get as many actors each, whatever their number of cores.
     """
 
     def __init__(
-        self, cluster: Cluster, held: Held, sites: Mapping[int, str] = MappingProxyType({})
+        self,
+        cluster: Cluster,
+        held: Held,
+        sites: Mapping[int, str] = MappingProxyType({}),
+        *,
+        is_even: bool = False,
     ) -> None:
         self.placed: dict[int, str] = {}
         self.sites = sites
         self._cluster = cluster
         self._ray = cluster.ray
         self._held = held
+        self._is_even = is_even
         self._watch = NodeWatch(cluster)
         self._asked: dict[str, Any] = {}  # nodes that were silent, with their answers to come
         self._known: object = None  # the nodes and places that the last moves were found for
@@ -77,7 +85,7 @@ class Homes:
             node = self._cluster.node_of(self.sites[actor])
             self.placed.update({} if node is None else {actor: node})
             return node
-        nodes = usable(self._watch.usable(), self._silent_nodes())
+        nodes = self._without_silent(self._watch.usable())
         if not self.placed:
             self.placed = placement(self._held, nodes)
         else:
@@ -156,7 +164,7 @@ class Homes:
         """Better nodes of actors; found anew when nodes or places have changed."""
         if self.sites:
             return {}
-        nodes = usable(self._watch.steady(), self._silent_nodes())
+        nodes = self._without_silent(self._watch.steady())
         known = nodes, dict(self.placed)
         if self._known is None:
             self._better = {}
@@ -164,6 +172,11 @@ class Homes:
             self._better = _better(self._held, nodes, self.placed)
         self._known = known
         return self._better
+
+    def _without_silent(self, nodes: Nodes) -> Nodes:
+        """Those of `nodes` that are not silent, and what each can carry."""
+        left = usable(nodes, self._silent_nodes())
+        return dict.fromkeys(left, 1.0) if self._is_even else left
 
     def _silent_nodes(self) -> set[str]:
         """Nodes that were silent and have not answered since."""
