@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from helpers.processes import PATIENCE
-from quorate.engines.pulse import Pulse
-from quorate.engines.worker import Job, Worker
+from quorate.engines.workers.pulse import Pulse
+from quorate.engines.workers.worker import Job, Worker
 from quorate.models import linear, logistic, negative_binomial, poisson, student
 from quorate.protocol.messages import Evaluate
 from quorate.protocol.schemes.cmc import SendDraws

@@ -22,14 +22,14 @@ from helpers.processes import PATIENCE, BrokenModel, MeanModel, ended
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.options import ENGINES
-from quorate.engines.ray import RayEngine
-from quorate.engines.ray_actors import dealt, held_together
-from quorate.engines.ray_cluster import Cluster as Connection
-from quorate.engines.ray_homes import Leaving
-from quorate.engines.ray_host import Host
-from quorate.engines.ray_own import OwnCluster
-from quorate.engines.service import environment, setup_frame, task_frame
-from quorate.engines.worker import Job
+from quorate.engines.ray.actors import dealt, held_together
+from quorate.engines.ray.cluster import Cluster as Connection
+from quorate.engines.ray.engine import RayEngine
+from quorate.engines.ray.homes import Leaving
+from quorate.engines.ray.host import Host
+from quorate.engines.ray.own import OwnCluster
+from quorate.engines.workers.service import environment, setup_frame, task_frame
+from quorate.engines.workers.worker import Job
 from quorate.errors import (
     BadInputError,
     DeviceWarning,
@@ -290,7 +290,7 @@ def test_rows_that_a_node_does_not_see_are_delivered(
         there = ShardSet.open(folder)
         return replace(there, fingerprints=("another",) * there.n_shards)
 
-    monkeypatch.setattr("quorate.engines.ray.ShardSet", SimpleNamespace(open=elsewhere))
+    monkeypatch.setattr("quorate.engines.ray.engine.ShardSet", SimpleNamespace(open=elsewhere))
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address, actors=actors))
     assert was_delivered == [True]
     np.testing.assert_array_equal(result.unconstrained, of_processes)
@@ -396,7 +396,7 @@ def test_one_sum_of_each_node_travels_and_its_cores_compute_it(
         ]
         n_threads.extend(engine._ray.get(asked))
 
-    monkeypatch.setattr("quorate.engines.ray_nodes.NodeWatch.cores", lambda watch, node: 3)
+    monkeypatch.setattr("quorate.engines.ray.nodes.NodeWatch.cores", lambda watch, node: 3)
     engine.act = ask
     options = {"method": "exact", "workers": 4, "draws": 200, "seed": seed, "scheme": "cmc"}
     per_node = quorate.Ray(cluster.address, actor_per_node=True)

@@ -14,9 +14,9 @@ from quorate._warnings import warn
 from quorate.engines.devices import CPU, checked, dealt
 from quorate.engines.drive import Engine
 from quorate.engines.faults import Handicap
-from quorate.engines.process import ProcessEngine
-from quorate.engines.ray import RayEngine
-from quorate.engines.worker import Job
+from quorate.engines.processes.engine import ProcessEngine
+from quorate.engines.ray.engine import RayEngine
+from quorate.engines.workers.worker import Job
 from quorate.errors import DeviceWarning, require
 from quorate.models.protocol import runs_in_threads
 from quorate.protocol.allocation import Allocation
