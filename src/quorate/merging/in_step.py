@@ -19,6 +19,8 @@ import numpy as np
 
 from quorate._types import Array
 
+_AT_ONCE = 2**14  # draws that are merged together
+
 
 def merged_in_step(draws: Array, weights: Array, shard_draws: Sequence[Array]) -> Array:
     """As many draws as `draws`, with their means and sds, merged from shards in step: (n, d).
@@ -34,7 +36,12 @@ def merged_in_step(draws: Array, weights: Array, shard_draws: Sequence[Array]) -
     n_draws = len(draws)
     total = np.zeros(draws.shape)
     for weight, of_shard in zip(weights, shard_draws, strict=True):
-        total += of_shard[np.arange(n_draws) * len(of_shard) // n_draws] @ weight.T
+        for first in range(0, n_draws, _AT_ONCE):
+            last = min(first + _AT_ONCE, n_draws)
+            moments = np.arange(first, last) * len(of_shard) // n_draws
+            total[first:last] += of_shard[moments] @ weight.T
     spreads, wanted = total.std(axis=0), draws.std(axis=0)
-    factors = np.divide(wanted, spreads, out=np.ones_like(spreads), where=spreads > 0)
-    return np.asarray(draws.mean(axis=0) + factors * (total - total.mean(axis=0)))
+    total -= total.mean(axis=0)
+    total *= np.divide(wanted, spreads, out=np.ones_like(spreads), where=spreads > 0)
+    total += draws.mean(axis=0)
+    return total
