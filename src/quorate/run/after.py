@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quorate._types import Progress
 from quorate.data.placed import PlacedShards, Shards
+from quorate.data.write import ShardSet
 from quorate.engines.after import computed
 from quorate.engines.options import ENGINES, EngineOptions
 from quorate.engines.worker import Job
@@ -64,12 +65,13 @@ class AfterRun:
     def answer_here(
         self, question: Question, answers: Answers, progress: Progress | None = None
     ) -> None:
-        """Answer all pieces of the question in this process, for work that is not worth a start."""
+        """Answer all pieces of the question in this process, from rows in the run's folder."""
         model, streams = for_workers(self.model), Streams(self.settings.seed)
+        rows = ShardSet.open(self.shards.folder)
         pieces = [(shard, i) for shard in question.shards for i in range(question.pieces_of(shard))]
         for n_done, (shard, piece) in enumerate(pieces, start=1):
             task = question.task(0, shard, piece)
-            found = computed(model, self.shards.shard(shard), streams, task)
+            found = computed(model, rows.shard(shard), streams, task)
             wrong = question.fault_in(ShardFound(task, found))
             require(not wrong, f"Shard {shard} has no answer: {wrong}. Check the model there.")
             answers.take(shard, piece, found)

@@ -79,7 +79,8 @@ class LocalRun:
         if not is_ours or not isinstance(run.settings.engine_options, Processes):
             return False
         n_rows = sum(run.shards.n_rows[shard] for shard in run.included)
-        return n_rows * n_points * _NODES ** (sum(self._widths) - 1) <= _IN_A_SECOND
+        work = n_rows * n_points * float(_NODES) ** (sum(self._widths) - 1)
+        return work <= _IN_A_SECOND
 
     @property
     def _levels(self) -> tuple[Level, ...]:
