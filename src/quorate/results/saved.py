@@ -22,7 +22,7 @@ from quorate.numerics.names import name_in_file, name_of_file
 
 DRAWS, SUMMARY, VERDICT, DENSITIES = "draws.npz", "summary.json", "verdict.json", "densities.json"
 STORY, CHECKSUMS = "story.txt", "checksums.json"
-_AGAIN = "`quorate resume RUN` writes the files again, from the journal."
+_AGAIN = "All draws are in the journal: `quorate resume RUN` writes the files again."
 
 
 def save(folder: Path, variables: Mapping[str, Array], texts: Mapping[str, str]) -> None:
