@@ -41,15 +41,15 @@ _OF_DAMAGE = {
 
 def _counted(path: Path, error: JournalError) -> JournalError:
     found = carved(path.parent)
+    what, way_out = error.what, error.way_out
+    if not found.rows["run"]:
+        if way_out in (journal_file.NAME_A_RUN, journal_file.ANOTHER_VERSION):
+            return error  # perhaps it never was a journal of ours
+        way_out = journal_file.LOST
+    elif way_out == journal_file.NAME_A_RUN:
+        what, way_out = "does not begin as a journal does", journal_file.SALVAGE
+    elif way_out == journal_file.ANOTHER_VERSION:
+        way_out = f"{way_out}. If it is damaged, {journal_file.SALVAGE}"
     rows = trusted(found.rows["log"])
     n_rows = max(journal_lock.known_count(path.parent), found.n_written, *rows, 0)
-    told = f"{error.what}; {len(rows):,} of its {n_rows:,} rows {_END}"
-    if error.way_out == journal_file.LOST:
-        return JournalError(str(path), told, error.way_out)
-    if not found.rows["run"]:  # perhaps it never was a journal
-        is_ours = error.way_out == journal_file.SALVAGE
-        return JournalError(str(path), told, journal_file.LOST) if is_ours else error
-    if error.way_out == journal_file.ANOTHER_VERSION:
-        way_out = f"{error.way_out}. If it is damaged, {journal_file.SALVAGE}"
-        return JournalError(str(path), told, way_out)
-    return JournalError(str(path), told, journal_file.SALVAGE)
+    return JournalError(str(path), f"{what}; {len(rows):,} of its {n_rows:,} rows {_END}", way_out)
