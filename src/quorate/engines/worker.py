@@ -21,7 +21,7 @@ from quorate.engines.devices import points_that_fill
 from quorate.engines.faults import Handicap
 from quorate.engines.in_place import RowsInPlace
 from quorate.engines.pulse import Pulse, WatchedTarget
-from quorate.errors import BadInputError, ImproperError, require
+from quorate.errors import BadInputError, ImproperError, NotConvergedError, require
 from quorate.models.checks import at
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Model, Shard
@@ -30,6 +30,7 @@ from quorate.models.undefined import UndefinedPoints
 from quorate.numerics.named_arrays import flattened, part
 from quorate.numerics.streams import ChainStream, Purpose, Streams
 from quorate.passes.inquiry import CHECK
+from quorate.passes.shard_fit import fit_of_shard
 from quorate.protocol.before import BEFORE
 from quorate.protocol.messages import (
     NOTHING,
@@ -328,6 +329,9 @@ def surveyed(target: Target) -> Arrays:
         return NOTHING
     try:
         fit = laplace_fit(target, _SURVEY_STEPS if target.dim <= _FEW else _FEWER_STEPS)
+    except NotConvergedError:
+        smooth = fit_of_shard(target)
+        return NOTHING if smooth is None else {"mode": smooth.mean, "lower": smooth.lower}
     except (ImproperError, BadInputError):
         return NOTHING
     base = Base.around(fit)
