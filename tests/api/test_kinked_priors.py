@@ -34,4 +34,3 @@ def test_the_posterior_is_that_of_the_closed_form(workers, seed):
     assert worst(result, *kinked.moments(data)) < 1
     without = data["X"].T @ data["y"] / kinked.N_ROWS
     assert worst(result, without, kinked.N_ROWS**-0.5) > 1
-
