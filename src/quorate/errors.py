@@ -12,6 +12,7 @@ QuorateError
 ├── UnreachableError         too many dead workers for the draws that were asked for
 ├── LostShardError           a shard that no living worker holds; it carries the draws so far
 ├── ImproperError            a subposterior without a mode, or flat along some direction
+│   └── NotConvergedError    a search for a mode that ended before it found one
 ├── JournalError             a journal that cannot be read, written or resumed
 ├── SaveError                a file of a run that cannot be written
 ├── DeviceMemoryError        rows that do not fit the memory of a device
@@ -175,6 +176,13 @@ class ImproperError(QuorateError):
             "columns under a flat prior. Use fewer shards, a proper prior, or fewer coefficients. "
             "A hierarchical model may be proper without a mode: use sampler='nuts' for it."
         )
+
+
+class NotConvergedError(ImproperError):
+    """A search for a mode that ended while the log density still rose.
+
+    There may be none; or the density has kinks, as with a Laplace prior, at which searches stall.
+    """
 
 
 class JournalError(QuorateError):

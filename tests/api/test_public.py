@@ -70,6 +70,7 @@ def test_import_is_light():
         errors.UnreachableError("grouped", 10, frozenset({2, 3})),
         errors.WorkerFailedError(2, 3, "ValueError", "no", "Traceback"),
         errors.ImproperError("the log density is flat", ["beta[1]"], 7),
+        errors.NotConvergedError("no mode was found in 15 steps", ["beta[1]"], None),
         errors.NotANumberError.at_point(float("nan"), [0.5] * 9),
         errors.WrongShapeError("log_prior returned an array of shape () for 3 points."),
         errors.MissingExtraError("jax", "jax"),

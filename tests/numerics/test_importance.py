@@ -1,5 +1,7 @@
 """Points from mixtures of Student-t distributions, and what their weights estimate."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, multivariate_t, norm
@@ -131,3 +133,19 @@ def test_resampling_takes_points_as_often_as_they_weigh(seed):
     chosen = weighted.resampled(Streams(seed), 1000)
     assert np.abs(np.bincount(chosen, minlength=3) - [500, 300, 200]).max() <= 1
     assert (np.diff(chosen) < 0).any()  # in random order
+
+
+def test_points_of_many_coordinates_take_little_memory(rng):
+    """A triangle for each of the 500 points would take 160 MB; the points take 0.8."""
+    n, dim = 500, 200
+    lowers = np.tril(rng.standard_normal((2, dim, dim)))
+    wide = StudentMixture(7.0, np.array([0.5, 0.5]), rng.standard_normal((2, dim)), lowers)
+    choices, uniforms, scales = rng.random(n), rng.random((n, dim)), rng.random(n)
+    tracemalloc.start()
+    points = wide.points(choices, uniforms, scales)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6
+    z, which = student_points(uniforms, scales, 7.0), (choices > 0.5).astype(int)
+    expected = [wide.means[c] + lowers[c] @ of for c, of in zip(which, z, strict=True)]
+    np.testing.assert_allclose(points, expected, rtol=1e-9, atol=1e-9)

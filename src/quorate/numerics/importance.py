@@ -48,7 +48,11 @@ class StudentMixture:
         """Points (n, d) from uniforms, of which `choices` (n,) select the component."""
         which = np.searchsorted(np.cumsum(self.shares)[:-1], choices)
         z = student_points(uniforms, scale_uniforms, self.degrees)
-        return np.asarray(self.means[which] + np.einsum("nij,nj->ni", self.lowers[which], z))
+        points = np.empty_like(z)
+        for c in np.unique(which):  # a triangle for each point would take n d² numbers
+            chosen = which == c
+            points[chosen] = self.means[c] + np.einsum("ij,nj->ni", self.lowers[c], z[chosen])
+        return points
 
     def log_density(self, points: Array) -> Array:
         """Log density at `points` (n, d), without the constant of a standard t: shape (n,)."""

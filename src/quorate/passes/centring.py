@@ -30,7 +30,7 @@ _LOST = 20  # passes without a density after which there is none
 _SHRINK = 0.5  # of the scale where too many points have no density
 _FEW = 20  # dimensions below which a pass with gradients has ten points for each
 _WIDE = 320  # dimensions above which 1,024 points leave too much noise in the curvature
-_FULL = 40  # dimensions up to which all products of coordinates are fitted to values
+FULL = 40  # dimensions up to which all products of coordinates are fitted to values
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def n_points(dim: int, *, with_gradient: bool) -> int:
     least = 256 if dim < _FEW else 512 if dim < 40 else 1024
     if with_gradient:
         return least
-    n_terms = (dim + 1) * (dim + 2) // 2 if dim <= _FULL else 2 * dim + 1
+    n_terms = (dim + 1) * (dim + 2) // 2 if dim <= FULL else 2 * dim + 1
     return max(least, 64 * -(-3 * n_terms // 64))
 
 

@@ -18,7 +18,7 @@ from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError
 from quorate.numerics.importance import Weighted, student_points
 from quorate.numerics.streams import Purpose, Streams
-from quorate.passes.centring import Centring, n_points, recentred, spread
+from quorate.passes.centring import FULL, Centring, n_points, recentred, spread
 from quorate.passes.ensemble import Ensemble, log_base
 from quorate.passes.first_fit import ON_A_CORE, Before, fits_of, points_at_once, product_of
 from quorate.passes.hmc import HmcEnsemble
@@ -184,7 +184,10 @@ class Inquiry:
             self._ask_to_fit(self.fit)
             return
         if self.fit.is_improper:
-            raise ImproperError("the log posterior hardly falls", self._along(self.fit.flat), None)
+            what = "the log posterior hardly falls"
+            if not self._has_gradient and self.dim > FULL:
+                what = f"{self.dim} coordinates have no fit without gradients: {what}"
+            raise ImproperError(what, self._along(self.fit.flat), None)
         n = max(_WEIGHED, *self.ensemble_sizes(self._first_n_draws))
         uniforms = self._streams.uniforms(Purpose.WEIGHED, [(0, 0)], 0, n, self.dim + 1)[0]
         self._z = student_points(uniforms[:, :-1], uniforms[:, -1], DEGREES)

@@ -192,7 +192,7 @@ class Run:
             return
         if seconds is None:
             seconds = max(_CHECK_SECONDS, _CHECK_SHARE * self.seconds)
-        verdict = self._judged(engine, result, engine.now() + seconds)
+        verdict = self._judged(engine, result, seconds)
         self.verdict = with_remarks(verdict, self._job.placed)
         self._journal.append([Checked(engine.now(), self.verdict.verdict)])
 
@@ -206,7 +206,7 @@ class Run:
         result.save()
         return result
 
-    def _judged(self, engine: Engine, result: Result, deadline: float) -> Verdict:
+    def _judged(self, engine: Engine, result: Result, seconds: float) -> Verdict:
         self._stages.tell(Phase.CHECKING)
         try:
             with self.stopping.at_once():
@@ -215,6 +215,7 @@ class Run:
                 points = proposal.points(Streams(self.settings.seed), self._n_points)
         except SingularCovarianceError:
             return not_checked(f"{result.n_draws} draws are too few for a check. Draw more")
+        deadline = engine.now() + seconds  # for workers: making the points is not theirs
 
         def stop_asked(now: float) -> bool:
             return now > deadline or self.stopping.reason == INTERRUPTED

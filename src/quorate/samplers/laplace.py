@@ -13,7 +13,13 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from quorate._types import Array
-from quorate.errors import BadInputError, ImproperError, NotANumberError, require
+from quorate.errors import (
+    BadInputError,
+    ImproperError,
+    NotANumberError,
+    NotConvergedError,
+    require,
+)
 from quorate.models.checks import at, call, require_scalar
 from quorate.models.subposterior import Target
 from quorate.samplers.differences import (
@@ -76,7 +82,8 @@ def laplace_fit(target: Target, max_steps: int = _MAX_STEPS) -> LaplaceFit:
         The log density is NaN or +inf all around the start, or next to the mode. The search refuses
         steps to other such points.
     ImproperError
-        There is no mode, or no curvature along some direction.
+        There is no mode, or no curvature along some direction; `NotConvergedError` if the steps did
+        not suffice to tell.
     """
     density = Refusing(checked_density(target))
     start = _start(target, density)
@@ -98,6 +105,17 @@ def _found(target: Target, density: Refusing, start: _Place, max_steps: int) -> 
         place = _quasi_newton(target, density, place)
     place, bends = _newton(target, density, place, max_steps)
     return _fit(target, density, place, bends)
+
+
+def climbed(target: Target) -> tuple[Array, Array]:
+    """A point near the mode, (d,), and the scales of the coordinates there, (d,).
+
+    Quasi-Newton steps lead there. Kinks, which stall Newton's method, hardly slow them down. Raises
+    the errors of `laplace_fit`.
+    """
+    density = Refusing(checked_density(target))
+    place = _quasi_newton(target, density, _start(target, density))
+    return place.x, place.scales
 
 
 def starting_point(target: Target) -> tuple[Array, float]:
@@ -201,7 +219,7 @@ def _newton(
         if is_stale:
             place = measured = _rescaled(target, density, place)
             bends = curvature(target, density, place.x, place.scales)
-    raise ImproperError(
+    raise NotConvergedError(
         f"no mode was found in {max_steps} steps: the log density still rises",
         _named(target, (place.x - target.model.initial()) / place.scales),
         target.n_rows,

@@ -22,7 +22,7 @@ from quorate.engines.workers.after import computed
 from quorate.engines.workers.evaluation import Evaluation
 from quorate.engines.workers.in_place import RowsInPlace
 from quorate.engines.workers.pulse import Pulse, WatchedTarget
-from quorate.errors import BadInputError, ImproperError, require
+from quorate.errors import BadInputError, ImproperError, NotConvergedError, require
 from quorate.models.checks import at
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Model, Shard, runs_in_threads
@@ -30,6 +30,7 @@ from quorate.models.subposterior import Target
 from quorate.numerics.named_arrays import flattened, part
 from quorate.numerics.streams import ChainStream, Purpose, Streams
 from quorate.passes.inquiry import CHECK
+from quorate.passes.shard_fit import fit_of_shard
 from quorate.protocol.before import BEFORE
 from quorate.protocol.messages import (
     NOTHING,
@@ -315,6 +316,9 @@ def surveyed(target: Target) -> Arrays:
         return NOTHING
     try:
         fit = laplace_fit(target, _SURVEY_STEPS if target.dim <= _FEW else _FEWER_STEPS)
+    except NotConvergedError:
+        smooth = fit_of_shard(target)
+        return NOTHING if smooth is None else {"mode": smooth.mean, "lower": smooth.lower}
     except (ImproperError, BadInputError):
         return NOTHING
     base = Base.around(fit)
