@@ -21,12 +21,12 @@ from helpers.processes import PATIENCE, BrokenModel, MeanModel, ended
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.options import ENGINES
-from quorate.engines.ray import RayEngine
-from quorate.engines.ray_cluster import Cluster as Connection
-from quorate.engines.ray_host import Host
-from quorate.engines.ray_own import OwnCluster
-from quorate.engines.service import environment, setup_frame, task_frame
-from quorate.engines.worker import Job
+from quorate.engines.ray.cluster import Cluster as Connection
+from quorate.engines.ray.engine import RayEngine
+from quorate.engines.ray.host import Host
+from quorate.engines.ray.own import OwnCluster
+from quorate.engines.workers.service import environment, setup_frame, task_frame
+from quorate.engines.workers.worker import Job
 from quorate.errors import (
     BadInputError,
     DeviceWarning,
@@ -283,7 +283,7 @@ def test_rows_that_a_node_does_not_see_are_delivered(
         there = ShardSet.open(folder)
         return replace(there, fingerprints=("another",) * there.n_shards)
 
-    monkeypatch.setattr("quorate.engines.ray.ShardSet", SimpleNamespace(open=elsewhere))
+    monkeypatch.setattr("quorate.engines.ray.engine.ShardSet", SimpleNamespace(open=elsewhere))
     result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
     assert was_delivered == [True]
     np.testing.assert_array_equal(result.unconstrained, of_processes)

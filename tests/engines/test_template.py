@@ -14,10 +14,10 @@ import pytest
 import quorate
 from helpers.processes import MeanModel, children_of, ended, guards_of, templates_of, workers_of
 from quorate.data.write import write_shards
-from quorate.engines import process
-from quorate.engines.process import ProcessEngine
-from quorate.engines.template import Files, Template
-from quorate.engines.worker import Job
+from quorate.engines.processes import engine as process
+from quorate.engines.processes.engine import ProcessEngine
+from quorate.engines.processes.template import Files, Template
+from quorate.engines.workers.worker import Job
 from quorate.protocol.messages import Beat, Block, Task, WorkerJoined, WorkerLost
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.samplers import make_sampler

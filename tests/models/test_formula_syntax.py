@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from quorate.errors import BadInputError
-from quorate.models.formula import design
-from quorate.models.formula_syntax import CONTRASTS, TRANSFORMS
+from quorate.models import design
+from quorate.models.formulas.syntax import CONTRASTS, TRANSFORMS
 
 _HOURS = np.tile(np.arange(1.0, 11.0), 6)
 TABLE = {

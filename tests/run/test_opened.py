@@ -14,8 +14,7 @@ from helpers.journals import configuration
 from quorate.cli import main
 from quorate.errors import BadInputError
 from quorate.journal import Journal, Started
-from quorate.models import linear
-from quorate.models.formula import design
+from quorate.models import design, linear
 from quorate.run.kept_model import NAME
 
 QUICK = {"workers": 2, "draws": 200, "progress": False}

@@ -13,9 +13,9 @@ from quorate._registry import OptionsRegistry
 from quorate.engines.devices import CPU, checked, dealt
 from quorate.engines.drive import Engine
 from quorate.engines.faults import Handicap
-from quorate.engines.process import ProcessEngine
-from quorate.engines.ray import RayEngine
-from quorate.engines.worker import Job
+from quorate.engines.processes.engine import ProcessEngine
+from quorate.engines.ray.engine import RayEngine
+from quorate.engines.workers.worker import Job
 from quorate.errors import require
 from quorate.protocol.allocation import Allocation
 

@@ -17,13 +17,13 @@ from quorate._extras import load
 from quorate._types import Array, IntArray
 from quorate.data.codes import LEVELS
 from quorate.errors import BadInputError, require
-from quorate.models.glm import GeneralisedLinearModel
 from quorate.models.groups.levels import levels_of
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.simulation import KnownGroups, new_inputs
 from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.observed import extras_of
 from quorate.models.protocol import Model, Shard
+from quorate.models.regressions.glm import GeneralisedLinearModel
 from quorate.models.rows import RowModel, Seeds, new_rows, require_ability
 from quorate.results.local import LocalDraws, spaced
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from quorate._types import Progress
 from quorate.data.placed import PlacedShards, Shards
 from quorate.data.write import ShardSet
-from quorate.engines.after import computed
 from quorate.engines.options import ENGINES, EngineOptions
-from quorate.engines.worker import Job
+from quorate.engines.workers.after import computed
+from quorate.engines.workers.worker import Job
 from quorate.errors import require
 from quorate.journal import JournalReader, Resumed
 from quorate.models.protocol import Model, for_workers

@@ -10,7 +10,6 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, WrongShapeError
 from quorate.models.arrays import AnyArray
 from quorate.models.checks import call, require_real, require_scalar
-from quorate.models.function_rows import checked_responses, named_responses
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import Backend, JaxBackend, NumpyBackend
 from quorate.models.groups.programs.model import (
@@ -22,6 +21,7 @@ from quorate.models.groups.programs.model import (
 )
 from quorate.models.groups.programs.shards import codes_of, compact
 from quorate.models.parameters import Parameters, declared
+from quorate.models.programs.function_rows import checked_responses, named_responses
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 

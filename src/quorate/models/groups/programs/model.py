@@ -18,8 +18,8 @@ from quorate.models.groups.programs.integral import Arguments
 from quorate.models.groups.programs.shards import compact
 from quorate.models.groups.programs.single_rows import ProgramRows
 from quorate.models.groups.quadrature import MOST_DIMENSIONS
-from quorate.models.jaxed_many import points_at_once, rows_in
 from quorate.models.memo import PerShard
+from quorate.models.programs.jaxed_many import points_at_once, rows_in
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability
 

@@ -26,8 +26,8 @@ from quorate.models.groups.programs.plates import (
     started,
     sums_along,
 )
-from quorate.models.numpyro_axes import axes_of_trace
-from quorate.models.numpyro_program import (
+from quorate.models.programs.numpyro_axes import axes_of_trace
+from quorate.models.programs.numpyro_program import (
     Site,
     drawn,
     examine,

@@ -22,7 +22,7 @@ from quorate.models.groups.programs import simulation
 from quorate.models.groups.programs.backends import Backend, JaxBackend
 from quorate.models.groups.programs.model import NO_PRIOR, JaxProgramModel
 from quorate.models.groups.programs.shards import codes_of, compact
-from quorate.models.jaxed_many import ManyPoints
+from quorate.models.programs.jaxed_many import ManyPoints
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 from quorate.models.splitting import Split

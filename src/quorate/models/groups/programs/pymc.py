@@ -25,15 +25,15 @@ from quorate.models.groups.programs.plates import (
     sums_along,
 )
 from quorate.models.groups.programs.pymc_graph import LocalGraph
-from quorate.models.protocol import Shard
-from quorate.models.pymc_axes import axes_of_pymc
-from quorate.models.pymc_graph import (
+from quorate.models.programs.pymc_axes import axes_of_pymc
+from quorate.models.programs.pymc_graph import (
     ancestors,
     data_of,
     labels_of,
     refuse_rows_in_prior,
     value_of,
 )
+from quorate.models.protocol import Shard
 from quorate.models.splitting import Split, read_roles
 
 
