@@ -21,7 +21,7 @@ from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.protocol import Model
 from quorate.protocol.local import DrawsInOrder, LevelDraws, LocalQuestion, MomentsInOrder
 from quorate.results.local import LocalParameters
-from quorate.results.tree import chain_rows
+from quorate.results.tree import chain_rows, laid_out
 from quorate.run import kept_model
 from quorate.run.after import AfterRun
 from quorate.run.history import History
@@ -116,9 +116,10 @@ def opened(folder: Path) -> LocalParameters:
         model, _ = kept_model.opened(folder, history.configuration, None)
         draws, view = history.global_draws(), history.view
         of_shards = view.weights(), view.shard_draws()
-        rows = partial(chain_rows, draws, history.scheme.received.n_chains, *of_shards)
+        rows = chain_rows(len(draws), history.scheme.received.n_chains)
         run = LocalRun(folder, model, history.excluded)
-        return LocalParameters.of(model, draws, rows, folder, run)
+        in_chains = partial(laid_out, draws, *of_shards)
+        return LocalParameters.of(model, draws, in_chains, rows, folder, run)
 
 
 def labels_of_level(shards: Shards, name: str, model: Model) -> NDArray[Any]:
