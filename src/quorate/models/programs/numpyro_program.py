@@ -15,7 +15,7 @@ from quorate._extras import jax_in_float64, load
 from quorate.errors import BadInputError, require
 from quorate.models.arrays import AnyArray, Namespace, indexed
 from quorate.models.checks import call
-from quorate.models.indexing import indexable
+from quorate.models.programs.indexing import indexable
 from quorate.models.splitting import Split, refuse_discrete
 
 
