@@ -126,6 +126,8 @@ class LocalParameters:
         """Mean, sd and equal-tailed interval of every parameter of every group.
 
         They are saved in the run's folder: a second call reads them there, and so does the report.
+        Those of a regression that take about a second are computed in this process; give `engine`
+        or `workers` to have workers started for them.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ from quorate.numerics.names import name_in_file, name_of_file
 
 DRAWS, SUMMARY, VERDICT, DENSITIES = "draws.npz", "summary.json", "verdict.json", "densities.json"
 STORY, CHECKSUMS, CHAINS = "story.txt", "checksums.json", "chains.npz"
-_AGAIN = "`quorate resume RUN` writes the files again, from the journal."
+_AGAIN = "All draws are in the journal: `quorate resume RUN` writes the files again."
 
 
 def save(
