@@ -61,8 +61,8 @@ def homes(listed):
     """Makes the homes of workers, and closes them."""
     with ExitStack() as stack:
 
-        def made(held):
-            homes = Homes(listed, held)
+        def made(held, **options):
+            homes = Homes(listed, held, **options)
             stack.callback(homes.close)
             for worker in range(len(held)):
                 homes.choose(worker)
@@ -172,6 +172,13 @@ def test_a_silent_node_comes_back_when_it_answers_though_ray_had_given_it_up(
     assert listed.ray.n_asked == 2
     listed.ray.came[2] = True
     assert node in [there.choose(worker) for worker in range(4)]
+
+
+@pytest.mark.parametrize("is_even", [True, False])
+def test_small_nodes_get_an_actor_too_where_each_node_is_to_have_one(listed, homes, is_even):
+    listed.add("big", 64.0)
+    there = homes(one_to_one(3).held, is_even=is_even)
+    assert (set(there.placed.values()) == {"a", "b", "big"}) == is_even
 
 
 def test_workers_leave_a_node_that_drains(listed, homes):

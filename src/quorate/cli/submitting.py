@@ -26,6 +26,8 @@ _OF_A_SITTING = (
     "ess",
     "restarts",
     "gpus_per_worker",
+    "actors",
+    "actor_per_node",
     "output",
     "check",
     "every",

@@ -4,7 +4,6 @@ Processes are started in a session of their own: Ctrl-C reaches only the coordin
 when their input does.
 """
 
-import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
 from quorate.engines.processes.host_process import HostProcess
+from quorate.engines.processes.incoming import Incoming
 from quorate.engines.processes.logs import Logs
 from quorate.engines.processes.template import Template, template_for
 from quorate.engines.workers.service import (
@@ -29,8 +29,6 @@ from quorate.protocol.messages import Beat, Doing, Event, Work, WorkerLost
 _GRACE = 2.0  # seconds that workers have to end by themselves
 _KILLED = 3.0  # seconds that they have once they are killed; nobody waits for longer
 _SECONDS_BETWEEN_LOOKS = 0.5  # at signs of life
-_UNREAD = 1024  # frames that may wait; then workers do
-_AT_ONCE = 256  # events of one poll
 
 
 class ProcessEngine:
@@ -71,7 +69,7 @@ class ProcessEngine:
         self._slowed = {k for k, given in (handicaps or {}).items() if given != Handicap()}
         self._setup = setup_frame(job, handicaps or {})
         self._devices = devices or [CPU] * max(n_workers, n_processes or 0)
-        self._incoming: queue.Queue[tuple[HostProcess, Frame | None]] = queue.Queue(_UNREAD)
+        self._incoming = Incoming()
         self._to_tell: list[Event] = []
         self._all: list[HostProcess] = []
         self._template: Template | None = None
@@ -110,12 +108,8 @@ class ProcessEngine:
     def poll(self, timeout: float) -> list[Event]:
         """Events so far; none if nothing happens within `timeout` seconds."""
         events, self._to_tell = [*self._to_tell, *self._signs()], []
-        try:
-            events += self._events(*self._incoming.get(timeout=0 if events else timeout))
-            while len(events) < _AT_ONCE:
-                events += self._events(*self._incoming.get_nowait())
-        except queue.Empty:
-            pass
+        for host, frame in self._incoming.frames(0 if events else timeout):
+            events += self._events(host, frame)
         return events
 
     def kill(self, worker: int) -> None:
@@ -152,6 +146,7 @@ class ProcessEngine:
             host.close(deadline)
         if self._template is not None:
             self._template.close()
+        self._incoming.close()
         self._logs.trim()
 
     def _living(self) -> list[HostProcess]:

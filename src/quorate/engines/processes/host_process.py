@@ -1,40 +1,45 @@
 """One process that workers live in, as the coordinator sees it.
 
-A thread reads from it and another writes to it, so that a process that stops in the middle of a
-frame does not block the others.
+Frames are written at once as far as there is room in the pipe. A thread writes the rest, so that a
+process that does not read keeps nobody waiting.
 """
 
 import fcntl
 import os
 import queue
+import select
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from quorate.engines.frames import Frame, read_frame, write_frame
+from quorate.engines.frames import Arriving, Frame, pieces_of
+from quorate.engines.processes.incoming import PIPE, Incoming
 from quorate.engines.processes.template import Child, Interpreter, Template
 from quorate.engines.processes.template_server import Files
 from quorate.engines.workers.service import doing_of
 from quorate.protocol.messages import Doing
 
 _HANGS = 30.0  # seconds without an answer after which a template is of no use
-_PIPE = 1 << 18  # bytes on the way from a process: several blocks, so that it need not wait
+_AT_ONCE = 1000  # pieces of a frame; systems take 1024
+Pieces = list[bytes | memoryview]
 
 
 class HostProcess:
-    """One process, with the threads that read from it and write to it.
+    """One process, with a thread that starts it and waits for its end.
 
-    The thread that reads starts the process, for which it may have to wait for the template.
+    To start it, the thread may have to wait for the template. In between it writes what the pipe
+    had no room for.
 
     Parameters
     ----------
     log
         File for what user code prints.
     incoming
-        Where frames go; None in place of a frame when the process has ended.
+        Reads frames, and hears when the process has ended.
     template
         Forks the process; None to start an interpreter.
     starts
@@ -44,7 +49,7 @@ class HostProcess:
     def __init__(
         self,
         log: Path,
-        incoming: "queue.Queue[tuple[HostProcess, Frame | None]]",
+        incoming: Incoming,
         template: Template | None,
         starts: threading.Lock,
     ) -> None:
@@ -58,13 +63,17 @@ class HostProcess:
         self._lock = threading.Lock()  # of the two above
         self._fault: str | None = None
         self._code = -9
+        self._arriving = Arriving()
         self._beat: Frame | None = None  # the last one, until it is asked for
-        self._waits_for_us = False
+        self._has_sent = False  # something, since it was asked for a sign
+        self._is_over = threading.Event()  # what it sends
         self.failed: int | None = None  # the worker whose code ended it
-        self._outgoing: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        self._writer: threading.Thread | None = None
-        self._reader = threading.Thread(target=self._live, daemon=True)
-        self._reader.start()
+        self._commands: BinaryIO | None = None  # while its input is open
+        self._outgoing: queue.SimpleQueue[Pieces | None] = queue.SimpleQueue()
+        self._n_outgoing = 0
+        self._writing = threading.Lock()  # of the two above
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
 
     @property
     def pid(self) -> int | None:
@@ -74,7 +83,7 @@ class HostProcess:
     @property
     def is_alive(self) -> bool:
         """Whether it has not ended, or more frames may arrive."""
-        return self._reader.is_alive()
+        return self._thread.is_alive()
 
     @property
     def is_stopped(self) -> bool:
@@ -88,13 +97,40 @@ class HostProcess:
         kernel's word counts.
         """
         beat, self._beat = self._beat, None
+        has_sent, self._has_sent = self._has_sent, False
         if beat is not None:
             return doing_of(beat)
-        return self._waits_for_us or _state(self._whom_to_ask()) in ("R", "S", "D", "I", "t")
+        return has_sent or _state(self._whom_to_ask()) in ("R", "S", "D", "I", "t")
+
+    def take(self, piece: bytes) -> Iterator[Frame]:
+        """The frames that are whole with one more piece of them, without signs of life."""
+        self._has_sent = True
+        for frame in self._arriving.whole(piece):
+            if frame.kind == "beat":
+                self._beat = frame
+                continue
+            if frame.kind == "failed":
+                self.failed = frame.fields["worker"]
+            yield frame
+
+    def end(self, fault: str | None) -> None:
+        """End it: its frames make no sense, or its output has ended."""
+        self._fault = fault
+        if self._child is not None:
+            self._child.kill()
+        self.end_input()
+        self._is_over.set()
 
     def send(self, frame: Frame) -> None:
-        """Write a frame when there is room for it."""
-        self._outgoing.put(frame)
+        """Write a frame, or leave to the thread what there is no room for."""
+        pieces = pieces_of(frame)
+        with self._writing:
+            if self._commands is not None and not self._n_outgoing:
+                with suppress(BrokenPipeError):  # then its output ends, too
+                    pieces = _unwritten(self._commands, pieces)
+            if pieces:
+                self._n_outgoing += 1
+                self._outgoing.put(pieces)
 
     def end_input(self) -> None:
         """Close the input of the process once all frames are written."""
@@ -122,10 +158,8 @@ class HostProcess:
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
     def close(self, deadline: float) -> None:
-        """Wait for the threads of a process that has ended, but not beyond `deadline`."""
-        for thread in (self._reader, self._writer):
-            if thread is not None:
-                thread.join(max(deadline - time.monotonic(), 0.0))
+        """Wait for the thread of a process that has ended, but not beyond `deadline`."""
+        self._thread.join(max(deadline - time.monotonic(), 0.0))
 
     def _whom_to_ask(self) -> int | None:
         """Id of the process that decides whether this one goes on."""
@@ -137,19 +171,20 @@ class HostProcess:
         return self.is_stopped or time.monotonic() - self._asked > _HANGS
 
     def _live(self) -> None:
-        """Start the process, read from it until it ends, and tell how it did."""
+        """Start the process, write to it until it ends, and tell how it did."""
         try:
             with self._starts:
                 commands, replies = self._start()
         except OSError as error:
             self._fault = f"could not be started: {error}"
         else:
-            self._writer = threading.Thread(target=self._write, args=(commands,), daemon=True)
-            self._writer.start()
             with replies:
-                self._read(replies)
-            self.end_input()
-        self._incoming.put((self, None))
+                self._incoming.add(self, replies)
+                self._write(commands)
+                self._is_over.wait()
+            if self._child is not None:
+                self._code = self._child.wait()
+        self._incoming.ended(self)
 
     def _start(self) -> tuple[BinaryIO, BinaryIO]:
         """Start the process, and return our ends of its pipes."""
@@ -160,7 +195,7 @@ class HostProcess:
             self._bear(Files(stdin.fileno(), stdout.fileno(), log.fileno()))
             if sys.platform == "linux":
                 with suppress(OSError):  # so many may be more than the system grants a user
-                    fcntl.fcntl(replies, fcntl.F_SETPIPE_SZ, _PIPE)
+                    fcntl.fcntl(replies, fcntl.F_SETPIPE_SZ, PIPE)
             ours.pop_all()
         return commands, replies
 
@@ -178,35 +213,35 @@ class HostProcess:
             if child is not None and self._is_killed:
                 child.kill()
 
-    def _read(self, replies: BinaryIO) -> None:
-        """Pass frames on until the process has ended."""
-        try:
-            while (frame := read_frame(replies)) is not None:
-                self._pass_on(frame)
-        except ValueError:
-            self._fault = "sent what is no frame"
-        if self._child is not None:
-            self._child.kill()  # its frames make no sense, or its output has ended
-            self._code = self._child.wait()
-
-    def _pass_on(self, frame: Frame) -> None:
-        """Put a frame with the others. Signs of life do not wait there."""
-        if frame.kind == "beat":
-            self._beat = frame
-            return
-        if frame.kind == "failed":
-            self.failed = frame.fields["worker"]
-        self._waits_for_us = True
-        self._incoming.put((self, frame))
-        self._waits_for_us = False
-
-    def _write(self, pipe: BinaryIO) -> None:
-        """Write frames until the process is gone or its input ends."""
+    def _write(self, commands: BinaryIO) -> None:
+        """Write what waits, until the process is gone or its input ends."""
+        os.set_blocking(commands.fileno(), False)
+        with self._writing:
+            self._commands = commands
+        room = select.poll()
+        room.register(commands, select.POLLOUT)
         with suppress(BrokenPipeError):
-            while (frame := self._outgoing.get()) is not None:
-                write_frame(pipe, frame)
-        with suppress(BrokenPipeError):
-            pipe.close()
+            while (pieces := self._outgoing.get()) is not None:
+                while pieces := _unwritten(commands, pieces):
+                    room.poll()
+                with self._writing:
+                    self._n_outgoing -= 1
+        with self._writing:
+            self._commands = None
+            commands.close()
+
+
+def _unwritten(pipe: BinaryIO, pieces: Pieces) -> Pieces:
+    """Write as much as there is room for; returns the rest."""
+    try:
+        n = os.writev(pipe.fileno(), pieces[:_AT_ONCE])
+    except BlockingIOError:
+        return pieces
+    for i, piece in enumerate(pieces):
+        if n < len(piece):
+            return [memoryview(piece)[n:], *pieces[i + 1 :]]
+        n -= len(piece)
+    return []
 
 
 def _state(pid: int | None) -> str:
@@ -221,6 +256,6 @@ def _pipe(reads: ExitStack, writes: ExitStack) -> tuple[BinaryIO, BinaryIO]:
     """A pipe, each end of which is closed with a stack."""
     read, write = os.pipe()
     return (
-        reads.enter_context(os.fdopen(read, "rb", _PIPE)),
-        writes.enter_context(os.fdopen(write, "wb", _PIPE)),
+        reads.enter_context(os.fdopen(read, "rb", 0)),
+        writes.enter_context(os.fdopen(write, "wb", 0)),
     )

@@ -1,14 +1,12 @@
-"""Workers as actors of a Ray cluster, one actor each, on all its machines.
+"""Workers in actors of a Ray cluster, on all its machines: one in each actor, or several.
 
-The coordinator pulls: an actor that has work has two calls to answer, each with one block, and gets
-another call when an answer is read. Signs of life are calls that an actor answers in a thread of
-their own. Ray never restarts actors; the supervisor does.
+The coordinator pulls: an actor that has work has two calls to answer, each with one block of every
+worker that has work, and gets another call when an answer is read. Signs of life are calls that an
+actor answers in a thread of their own. Ray never restarts actors; the supervisor does.
 """
 
 import time
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from quorate._warnings import warn
@@ -18,6 +16,7 @@ from quorate.engines.devices import CPU
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.placement import Held
+from quorate.engines.ray.actors import Actor, Gpus, dealt, held_together
 from quorate.engines.ray.cluster import Cluster, epitaph
 from quorate.engines.ray.homes import Homes, no_site, on
 from quorate.engines.ray.host import Host
@@ -33,51 +32,17 @@ from quorate.engines.workers.service import (
 from quorate.engines.workers.worker import Job
 from quorate.errors import BadInputError, DeviceWarning
 from quorate.protocol.messages import (
-    Answer,
     Beat,
-    Block,
     Event,
-    Task,
     Work,
-    WorkerJoined,
     WorkerLost,
     WorkerMoved,
 )
 
-_CALLS = 2  # that an actor has to answer at a time
 _SECONDS_BETWEEN_BEATS = 1.0
 _SECONDS_BETWEEN_LOOKS = 0.5  # at the nodes
 _FORGETTING = 2.0  # seconds that actors have to remove their copies of rows
 _BEATS = "beats"  # the threads of an actor that answer for signs of life
-
-
-@dataclass
-class _Actor:
-    """One actor, and the messages under way to it and back."""
-
-    worker: int
-    node: str
-    handle: Any
-    calls: deque[Any] = field(default_factory=deque)  # answers to come, in order
-    outgoing: list[bytes] = field(default_factory=list)  # tasks to go with the next call
-    n_gpus: float = 0.0
-    n_owed: int = 0  # draws and points asked for and not yet received
-    lacks_shards: bool = False
-    delivered: set[int] = field(default_factory=set)
-    beat: Any = None  # the answer to come
-    asked: float = 0.0  # when it was asked for that
-    next_beat: float = 0.0
-    has_joined: bool = False
-    has_answered: bool = False
-
-    @property
-    def is_at_ease(self) -> bool:
-        """Whether little is lost if it ends: it has no work, or has sent some of its results."""
-        return self.has_joined and (self.has_answered or not self.n_owed)
-
-    def waited(self, now: float) -> float:
-        """Seconds that it has owed a sign of life."""
-        return 0.0 if self.beat is None else now - self.asked
 
 
 class RayEngine:
@@ -97,6 +62,11 @@ class RayEngine:
         Seconds that earlier sittings of the run took.
     gpus_per_worker
         GPUs that a worker owns, as long as its node has any left.
+    n_actors
+        With fewer than workers, they share them.
+    is_per_node
+        Whether there is one for each node, which evaluates its shards in as many threads as the
+        node has cores.
     """
 
     def __init__(
@@ -107,18 +77,28 @@ class RayEngine:
         handicaps: Mapping[int, Handicap] | None = None,
         began_at: float = 0.0,
         gpus_per_worker: float = 0.0,
+        n_actors: int | None = None,
+        *,
+        is_per_node: bool = False,
     ) -> None:
-        self._share = gpus_per_worker
-        self._gpus: dict[str, float] = {}  # of each node, that were free before we used it
+        self._is_per_node = is_per_node
+        self._slowed = {k for k, given in (handicaps or {}).items() if given != Handicap()}
         self._shards = job.placed or ShardSet.open(job.shard_folder)
         self._packed_setup = packed_frame(setup_frame(job, handicaps or {}))
         self._cluster = Cluster(address)
         self._ray = self._cluster.ray
         self._rows: dict[int, Any] = {}  # shards in the object store
         self._put_anew()
-        self._actors: dict[int, _Actor] = {}
-        self._homes = Homes(self._cluster, held, job.sites(held))
-        self._to_tell: list[Event] = []
+        self._actors: dict[int, Actor] = {}
+        self._gpus = Gpus(self._cluster, gpus_per_worker)
+        sites = job.sites(held)
+        n_actors = len(self._cluster.nodes()) if is_per_node else n_actors or len(held)
+        self._hosted = dealt(len(held), n_actors, sites)
+        self._place_of = {k: place for place, hosted in enumerate(self._hosted) for k in hosted}
+        at = {self._place_of[worker]: site for worker, site in sites.items()}
+        together = held_together(held, self._hosted)
+        self._homes = Homes(self._cluster, together, at, is_even=is_per_node)
+        self._to_tell: list[WorkerLost] = []
         self._next_look = 0.0
         self._warnings = WarningsHeard()
         self._start_time = time.monotonic() - began_at
@@ -133,35 +113,33 @@ class RayEngine:
     @property
     def placed(self) -> dict[int, str]:
         """The node of every worker."""
-        return self._homes.placed
+        placed = self._homes.placed
+        return {k: placed[place] for k, place in self._place_of.items() if place in placed}
 
     def now(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._start_time
 
     def start(self, worker: int, attempt: int) -> None:
-        """Start an actor for `worker`, on the node that keeps holders of a shard apart."""
+        """Start `worker` in its actor; a new one lives where holders of a shard are kept apart."""
         self.kill(worker)
-        node = self._homes.choose(worker)
-        if node is None:
-            self._to_tell.append(WorkerLost(worker, no_site(self._homes.sites[worker])))
-            return
-        n_gpus = self._gpus_for(node)
-        actor = _Actor(worker, node, self._new_host(node, n_gpus), n_gpus=n_gpus)
-        self._actors[worker] = actor
-        device = packed_frame(device_frame("gpu" if n_gpus else CPU))
-        frame = packed_frame(Frame("host", {"worker": worker, "attempt": attempt}))
-        actor.calls.append(actor.handle.turn.remote(device, self._setup, frame))
+        self._to_tell = [lost for lost in self._to_tell if lost.worker != worker]
+        place = self._place_of[worker]
+        if place not in self._actors:
+            node = self._homes.choose(place)
+            if node is None:
+                self._to_tell.append(WorkerLost(worker, no_site(self._homes.sites[place])))
+                return
+            self._actors[place] = self._new_actor(place, node)
+        self._actors[place].host(worker, attempt)
 
     def send(self, task: Work) -> None:
         """Give a task to its worker; a worker that is gone, or about to be, does not get it."""
-        actor = self._actors.get(task.worker)
+        actor = self._actor_of(task.worker)
         if actor is not None:
             if actor.lacks_shards:
                 self._deliver(actor, task.shards)
-            actor.outgoing.append(packed_frame(task_frame(task)))
-            actor.n_owed += task.n_draws if isinstance(task, Task) else 1
-            self._call(actor)
+            actor.take(task, packed_frame(task_frame(task)))
 
     def poll(self, timeout: float) -> list[Event]:
         """Events so far; none if nothing happens within `timeout` seconds."""
@@ -178,11 +156,13 @@ class RayEngine:
         return [*told, *(event for answer in answered for event in self._heard(first[answer]))]
 
     def kill(self, worker: int) -> None:
-        """End the actor of `worker` at once, if it has one."""
-        if worker in self._actors:
-            node = self._actors[worker].node
-            self._homes.ask_if_silent(node, self._lives(), self._waited())
-            self._ray.kill(self._actors.pop(worker).handle)
+        """End the actor of `worker` at once, if it has one, with all workers that share it."""
+        actor = self._actor_of(worker)
+        if actor is not None:
+            self._end(actor)
+            why = f"shared an actor with worker {worker}"
+            others = [k for k in actor.workers if k != worker]
+            self._to_tell += [WorkerLost(k, why, with_another=True) for k in others]
 
     def pid(self, worker: int) -> int | None:
         """None: actors may be on any machine."""
@@ -197,6 +177,15 @@ class RayEngine:
         self._homes.close()
         self._rows.clear()
         self._cluster.close()
+
+    def _actor_of(self, worker: int) -> Actor | None:
+        """The actor that a worker was started in, if it is still there."""
+        actor = self._actors.get(self._place_of[worker])
+        return actor if actor is not None and worker in actor.workers else None
+
+    def _end(self, actor: Actor) -> None:
+        self._homes.ask_if_silent(actor.node, self._lives(), self._waited())
+        self._ray.kill(self._actors.pop(actor.place).handle)
 
     def _require_sites(self) -> None:
         """Raise if a site is not in the cluster. One that is lost later may come back."""
@@ -214,22 +203,21 @@ class RayEngine:
             ]
             self._ray.wait(calls, num_returns=len(calls), timeout=_FORGETTING)
 
-    def _gpus_for(self, node: str) -> float:
-        """GPUs of a new worker on a node: its share, or none if others have them all."""
-        if not self._share:
-            return 0.0
-        if node not in self._gpus:
-            self._gpus[node] = self._cluster.free_gpus(node)
-        given = [actor.n_gpus for actor in self._actors.values() if actor.node == node]
-        left = self._gpus[node] - sum(given)
-        if left >= self._share:
-            return self._share
-        warn(
-            f"Node {self._homes.host(node)} of the Ray cluster has too few GPUs for its workers. "
-            "Those that get none compute on cores.",
-            DeviceWarning,
-        )
-        return 0.0
+    def _new_actor(self, place: int, node: str) -> Actor:
+        """An actor that is told what to compute on, and what, with the first call to it."""
+        n_gpus = self._gpus.of(node, len(self._hosted[place]), self._actors.values())
+        if n_gpus is None:
+            n_gpus = 0.0
+            warn(
+                f"Node {self._homes.host(node)} of the Ray cluster has too few GPUs for its "
+                "workers. Those that get none compute on cores.",
+                DeviceWarning,
+            )
+        n_threads = self._homes.cores(node) if self._is_per_node else 1
+        device = packed_frame(device_frame("gpu" if n_gpus else CPU, n_threads))
+        actor = Actor(place, node, self._new_host(node, n_gpus), n_gpus)
+        actor.outgoing += [device, self._setup]
+        return actor
 
     def _new_host(self, node: str, n_gpus: float) -> Any:
         """An actor that reserves no core: there may be more workers than cores.
@@ -245,28 +233,37 @@ class RayEngine:
         return actor_class.options(**options).remote(self._shards.fingerprint)
 
     def _lives(self) -> dict[int, str]:
-        return {worker: actor.node for worker, actor in self._actors.items()}
+        return {place: actor.node for place, actor in self._actors.items()}
 
     def _waited(self) -> dict[int, float]:
         now = time.monotonic()
-        return {worker: actor.waited(now) for worker, actor in self._actors.items()}
+        return {place: actor.waited(now) for place, actor in self._actors.items()}
 
     def _looked(self) -> list[Event]:
-        """Workers that are lost with their nodes, or that move, if it is time to look."""
+        """Workers that are lost with their nodes, or that move, if it is time to look.
+
+        Their actors are ended here, so that the workers of one can be told of one by one.
+        """
         if time.monotonic() < self._next_look:
             return []
         self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
-        lost = self._homes.lost(self._lives(), self._waited())
-        for leaving in lost:
-            self.kill(leaving.worker)
+        gone = self._homes.lost(self._lives(), self._waited())
+        lost = [(self._ended(place), why) for place, why in gone]
         if lost:
             self._put_anew()
-        at_ease = {worker for worker, actor in self._actors.items() if actor.is_at_ease}
+        at_ease = {place for place, actor in self._actors.items() if actor.is_at_ease}
         moves = self._homes.moves(self._lives(), at_ease)
+        moved = [(self._ended(place), why) for place, why in moves]
         return [
-            *(WorkerLost(*leaving, with_another=True) for leaving in lost),
-            *(WorkerMoved(*leaving) for leaving in moves),
+            *(WorkerLost(k, why, with_another=True) for workers, why in lost for k in workers),
+            *(WorkerMoved(k, why) for workers, why in moved for k in workers),
         ]
+
+    def _ended(self, place: int) -> list[int]:
+        """The workers of an actor, which is ended."""
+        actor = self._actors[place]
+        self._end(actor)
+        return actor.workers
 
     def _beats(self) -> list[Event]:
         """Signs of life that have arrived; asks for the next ones when it is time."""
@@ -280,19 +277,15 @@ class RayEngine:
             if actor.beat is None and time.monotonic() >= actor.next_beat:
                 ask = actor.handle.beat.options(concurrency_group=_BEATS)
                 actor.beat, actor.asked = ask.remote(), time.monotonic()
-        return [event for beat in there for event in self._sign(beat, waiting[beat].worker)]
+        return [event for beat in there for event in self._sign(beat, waiting[beat].workers)]
 
-    def _sign(self, answer: Any, worker: int) -> list[Event]:
+    def _sign(self, answer: Any, workers: list[int]) -> list[Event]:
         try:
             said = self._ray.get(answer)
         except self._ray.exceptions.RayError:  # the calls for work will tell
             return []
-        return [Beat(worker, doing_of(frame)) for frame in frames_in(said)]
-
-    def _call(self, actor: _Actor) -> None:
-        while actor.n_owed and len(actor.calls) < _CALLS:
-            outgoing, actor.outgoing = actor.outgoing, []
-            actor.calls.append(actor.handle.turn.remote(*outgoing))
+        doing = [doing_of(frame) for frame in frames_in(said)]
+        return [Beat(worker, now) for now in doing for worker in workers]
 
     def _put_anew(self) -> None:
         """Put what actors need into the object store of this node, from where they get it.
@@ -303,7 +296,7 @@ class RayEngine:
         self._setup = self._ray.put(self._packed_setup)
         self._rows.clear()
 
-    def _deliver(self, actor: _Actor, shards: tuple[int, ...]) -> None:
+    def _deliver(self, actor: Actor, shards: tuple[int, ...]) -> None:
         for number in shards:
             if number not in actor.delivered:
                 assert not isinstance(self._shards, PlacedShards)
@@ -312,32 +305,33 @@ class RayEngine:
                 actor.handle.deliver.remote(number, self._rows[number])
                 actor.delivered.add(number)
 
-    def _heard(self, actor: _Actor) -> list[Event]:
+    def _heard(self, actor: Actor) -> list[Event]:
         try:
             answer = self._ray.get(actor.calls.popleft())
         except self._ray.exceptions.RayError as error:
             self._homes.suspect(actor.node)
-            self.kill(actor.worker)
+            self._end(actor)
             self._put_anew()
             why = f"on node {self._homes.host(actor.node)}: {epitaph(error)}"
-            return [WorkerLost(actor.worker, why)]
+            return [WorkerLost(worker, why) for worker in actor.workers]
         events = [event for frame in frames_in(answer) for event in self._events(actor, frame)]
-        self._call(actor)
+        actor.call()
         return events
 
-    def _events(self, actor: _Actor, frame: Frame) -> list[Event]:
+    def _events(self, actor: Actor, frame: Frame) -> list[Event]:
         if frame.kind == "lacking":
             actor.lacks_shards = True
             return []
         if frame.kind == "warning":
             self._warnings.tell(**frame.fields)
             return []
-        events = events_of(frame, [actor.worker])
+        events = events_of(frame, actor.workers, self._team(actor.place))
         for event in events:
-            if isinstance(event, Block):
-                actor.n_owed -= len(event.payload)
-            elif isinstance(event, Answer):
-                actor.n_owed -= 1
-            actor.has_joined |= isinstance(event, WorkerJoined)
-            actor.has_answered |= isinstance(event, Answer)
+            actor.said(event)
         return events
+
+    def _team(self, place: int) -> str:
+        """Name of an actor that workers share; none if one of them is slow on purpose."""
+        hosted = self._hosted[place]
+        is_shared = len(hosted) > 1 and self._slowed.isdisjoint(hosted)
+        return f"actor {place}" if is_shared else ""

@@ -1,7 +1,8 @@
-"""Where the workers of a run on Ray live: nodes are chosen, avoided and left.
+"""Where the actors of a run on Ray live: nodes are chosen, avoided and left.
 
-A node whose workers are all silent is suspected, and avoided until it answers. Workers leave a node
+A node whose actors are all silent is suspected, and avoided until it answers. Actors leave a node
 that drains. They move to a node that was added, or that is back, if they are better placed there.
+An actor has a number. It holds the shards of all its workers.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,38 +26,46 @@ _SUSPICIOUS = 2.0  # seconds that signs of life may take before we try to connec
 
 
 class Leaving(NamedTuple):
-    """A worker that has lost its node, or leaves it."""
+    """An actor that has lost its node, or leaves it."""
 
-    worker: int
+    actor: int
     why: str
 
 
 class Homes:
-    """Chooses the nodes that workers live on.
+    """Chooses the nodes that actors live on.
 
     Attributes
     ----------
     placed
-        The node of every worker.
+        The node of every actor.
 
     Parameters
     ----------
     cluster
         Connected. It must outlive this object.
     held
-        The shards of every worker.
+        The shards of every actor.
     sites
-        The site of each worker whose rows lie at one site only. It lives there or nowhere.
+        The site of each actor whose rows lie at one site only. It lives there or nowhere.
+    is_even
+        Whether nodes get as many actors each, whatever their number of cores.
     """
 
     def __init__(
-        self, cluster: Cluster, held: Held, sites: Mapping[int, str] = MappingProxyType({})
+        self,
+        cluster: Cluster,
+        held: Held,
+        sites: Mapping[int, str] = MappingProxyType({}),
+        *,
+        is_even: bool = False,
     ) -> None:
         self.placed: dict[int, str] = {}
         self.sites = sites
         self._cluster = cluster
         self._ray = cluster.ray
         self._held = held
+        self._is_even = is_even
         self._watch = NodeWatch(cluster)
         self._asked: dict[str, Any] = {}  # nodes that were silent, with their answers to come
         self._known: object = None  # the nodes and places that the last moves were found for
@@ -67,21 +76,21 @@ class Homes:
         self._watch.close()
         self._asked.clear()
 
-    def choose(self, worker: int) -> str | None:
-        """The node for a worker that is started: it keeps holders of a shard apart.
+    def choose(self, actor: int) -> str | None:
+        """The node for an actor that is started: it keeps holders of a shard apart.
 
         None if its rows lie at a site that is not in the cluster.
         """
-        if worker in self.sites:
-            node = self._cluster.node_of(self.sites[worker])
-            self.placed.update({} if node is None else {worker: node})
+        if actor in self.sites:
+            node = self._cluster.node_of(self.sites[actor])
+            self.placed.update({} if node is None else {actor: node})
             return node
-        nodes = usable(self._watch.usable(), self._silent_nodes())
+        nodes = self._without_silent(self._watch.usable())
         if not self.placed:
             self.placed = placement(self._held, nodes)
         else:
-            self.placed[worker] = place(worker, self._held, nodes, self.placed)
-        return self.placed[worker]
+            self.placed[actor] = place(actor, self._held, nodes, self.placed)
+        return self.placed[actor]
 
     def suspect(self, node: str) -> None:
         """Avoid a node until it lets us connect."""
@@ -91,10 +100,14 @@ class Homes:
         """The address of the machine of a node, for people."""
         return self._watch.host(node)
 
+    def cores(self, node: str) -> int:
+        """The number of cores of a node."""
+        return self._watch.cores(node)
+
     def ask_if_silent(
         self, node: str, lives: Mapping[int, str], waited: Mapping[int, float]
     ) -> None:
-        """Have a node run something, if none of its workers answers; avoid it until it has."""
+        """Have a node run something, if none of its actors answers; avoid it until it has."""
         if node not in self._asked and is_silent(node, lives, waited):
             self._asked[node] = self._question(node)
 
@@ -104,9 +117,9 @@ class Homes:
         return nothing.options(**on(node, soft=False)).remote()
 
     def lost(self, lives: Mapping[int, str], waited: Mapping[int, float]) -> list[Leaving]:
-        """Workers on nodes that are out of reach; not those whose rows lie there, who cannot leave.
+        """Actors on nodes that are out of reach; not those whose rows lie there, who cannot leave.
 
-        `lives` are the nodes of the workers that are there, and `waited` the seconds that each has
+        `lives` are the nodes of the actors that are there, and `waited` the seconds that each has
         owed us a sign of life.
         """
         for node in set(lives.values()):
@@ -114,44 +127,44 @@ class Homes:
                 self._watch.check(node)
         gone = self._watch.out_of_reach
         return [
-            Leaving(worker, f"its node {self._watch.host(node)} cannot be reached")
-            for worker, node in lives.items()
-            if node in gone and worker not in self.sites
+            Leaving(actor, f"its node {self._watch.host(node)} cannot be reached")
+            for actor, node in lives.items()
+            if node in gone and actor not in self.sites
         ]
 
     def moves(self, lives: Mapping[int, str], at_ease: Collection[int]) -> list[Leaving]:
-        """Workers to start again on another node; `placed` says where.
+        """Actors to start again on another node; `placed` says where.
 
-        `at_ease` are workers that lose little by it. Of the holders of a shard only one moves at a
+        `at_ease` are actors that lose little by it. Of the holders of a shard only one moves at a
         time, so that the others go on.
         """
         draining = self._watch.draining
-        leaving = [worker for worker, node in lives.items() if node in draining]
+        leaving = [actor for actor, node in lives.items() if node in draining]
         moves = [
-            Leaving(k, f"its node {self._watch.host(lives[k])} is being drained")
-            for k in leaving
-            if self._finds_another(k)
+            Leaving(actor, f"its node {self._watch.host(lives[actor])} is being drained")
+            for actor in leaving
+            if self._finds_another(actor)
         ]
         if moves:
             return moves
-        busy = {shard for k in lives if k not in at_ease for shard in self._held[k]}
-        for worker, node in self._improvements().items():
-            if worker in at_ease and busy.isdisjoint(self._held[worker]):
-                busy.update(self._held[worker])
-                self.placed[worker] = node
+        busy = {shard for actor in lives if actor not in at_ease for shard in self._held[actor]}
+        for actor, node in self._improvements().items():
+            if actor in at_ease and busy.isdisjoint(self._held[actor]):
+                busy.update(self._held[actor])
+                self.placed[actor] = node
                 why = f"it has more room on node {self._watch.host(node)}"
-                moves.append(Leaving(worker, why))
+                moves.append(Leaving(actor, why))
         return moves
 
-    def _finds_another(self, worker: int) -> bool:
-        before = self.placed[worker]
-        return self.choose(worker) not in (before, None)
+    def _finds_another(self, actor: int) -> bool:
+        before = self.placed[actor]
+        return self.choose(actor) not in (before, None)
 
     def _improvements(self) -> dict[int, str]:
-        """Better nodes of workers; found anew when nodes or places have changed."""
+        """Better nodes of actors; found anew when nodes or places have changed."""
         if self.sites:
             return {}
-        nodes = usable(self._watch.steady(), self._silent_nodes())
+        nodes = self._without_silent(self._watch.steady())
         known = nodes, dict(self.placed)
         if self._known is None:
             self._better = {}
@@ -159,6 +172,11 @@ class Homes:
             self._better = _better(self._held, nodes, self.placed)
         self._known = known
         return self._better
+
+    def _without_silent(self, nodes: Nodes) -> Nodes:
+        """Those of `nodes` that are not silent, and what each can carry."""
+        left = usable(nodes, self._silent_nodes())
+        return dict.fromkeys(left, 1.0) if self._is_even else left
 
     def _silent_nodes(self) -> set[str]:
         """Nodes that were silent and have not answered since."""
@@ -177,9 +195,9 @@ class Homes:
 
 
 def _better(held: Held, nodes: Nodes, placed: Mapping[int, str]) -> dict[int, str]:
-    """Better nodes for those workers that have one among `nodes`."""
+    """Better nodes for those actors that have one among `nodes`."""
     improved = settled(held, nodes, placed)
-    return {k: improved[k] for k in placed if improved[k] != placed[k]}
+    return {actor: improved[actor] for actor in placed if improved[actor] != placed[actor]}
 
 
 def on(node: str, *, soft: bool) -> dict[str, Any]:

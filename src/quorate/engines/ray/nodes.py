@@ -61,6 +61,11 @@ class NodeWatch:
         with self._lock:
             return self._nodes[node].address[0] if node in self._nodes else node
 
+    def cores(self, node: str) -> int:
+        """The number of cores of a node, at least 1."""
+        with self._lock:
+            return max(int(self._nodes[node].cores), 1) if node in self._nodes else 1
+
     def usable(self) -> Nodes:
         """Nodes that a worker may be started on: all others, if none is free of trouble."""
         with self._lock:

@@ -65,9 +65,9 @@ def setup_frame(job: Job, handicaps: Mapping[int, Handicap]) -> Frame:
     return Frame("setup", fields, {"job": np.frombuffer(packed_job(job), dtype=np.uint8)})
 
 
-def device_frame(device: str) -> Frame:
+def device_frame(device: str, n_threads: int = 1) -> Frame:
     """What a process is to compute on; it comes before the setup."""
-    return Frame("device", {"device": device})
+    return Frame("device", {"device": device, "n_threads": n_threads})
 
 
 def task_frame(task: Work) -> Frame:
@@ -210,7 +210,7 @@ class Service:
         self._worker: Worker | None = None
         self._in_place: RowsInPlace | None = None
         self._at_work: int | None = None
-        self._device = CPU
+        self._device, self._n_threads = CPU, 1
         self._to_do: dict[int, deque[Iterator[Answer]]] = {}
 
     @property
@@ -222,6 +222,7 @@ class Service:
         """Set up the process, add a worker, or take a task."""
         if frame.kind == "device":
             self._device = frame.fields["device"]
+            self._n_threads = frame.fields["n_threads"]
             return
         if frame.kind == "setup":
             with self.pulse.doing("setup"):
@@ -269,7 +270,7 @@ class Service:
         if is_on_device:
             job = replace(job, model=on_device(job.model), is_on_device=True)
         handicaps = {int(k): Handicap(**given) for k, given in frame.fields["handicaps"].items()}
-        return Worker(job, handicaps, self._source(job), self.pulse)
+        return Worker(job, handicaps, self._source(job), self.pulse, self._n_threads)
 
     @property
     def _shard(self) -> int | None:

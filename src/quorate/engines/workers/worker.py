@@ -19,14 +19,14 @@ from quorate.data.write import ShardSet
 from quorate.engines.devices import points_that_fill
 from quorate.engines.faults import Handicap
 from quorate.engines.workers.after import computed
+from quorate.engines.workers.evaluation import Evaluation
 from quorate.engines.workers.in_place import RowsInPlace
 from quorate.engines.workers.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, require
 from quorate.models.checks import at
 from quorate.models.memo import PerShard
-from quorate.models.protocol import Model, Shard
-from quorate.models.subposterior import Target, densities, densities_and_gradients
-from quorate.models.undefined import UndefinedPoints
+from quorate.models.protocol import Model, Shard, runs_in_threads
+from quorate.models.subposterior import Target
 from quorate.numerics.named_arrays import flattened, part
 from quorate.numerics.streams import ChainStream, Purpose, Streams
 from quorate.passes.inquiry import CHECK
@@ -96,7 +96,9 @@ class ShardSource(Protocol):
 class Chains:
     """The chains of the shards that one process holds."""
 
-    def __init__(self, job: Job, shards: ShardSource, pulse: Pulse | None = None) -> None:
+    def __init__(
+        self, job: Job, shards: ShardSource, pulse: Pulse | None = None, n_threads: int = 1
+    ) -> None:
         self._job = job
         self._shards = shards
         self._pulse = pulse or Pulse()
@@ -105,11 +107,11 @@ class Chains:
         self._states: dict[tuple[int, int], State] = {}
         self._still: Counter[tuple[int, int]] = Counter()  # draws of a chain that are alike
         self._last: dict[tuple[int, int], Array] = {}  # draw of each chain
-        self._undefined: dict[int, UndefinedPoints] = {}
+        is_parallel = runs_in_threads(job.model) and not job.is_on_device
+        self.evaluation = Evaluation(self._target, self._pulse, n_threads if is_parallel else 1)
 
     def draw(self, shard: int, chain: int, n: int, step: str = "draw") -> Array:
         """The next `n` draws of a chain, which is warmed up first if needed."""
-        self.at_work_on = shard
         target = self._target(shard)
         stream = ChainStream(Streams(self._job.seed), shard, chain)
         key = shard, chain
@@ -132,25 +134,8 @@ class Chains:
         )
         return draws
 
-    def log_densities(
-        self, shard: int, points: Array, *, with_gradient: bool, is_check: bool
-    ) -> tuple[Array, Array | None]:
-        """Log density of the subposterior at `points` (n, d), and its gradients (n, d).
-
-        A check judges points without density itself; in a pass, too many of them are an error.
-        """
-        self.at_work_on = shard
-        target = self._target(shard)
-        with self._pulse.doing("evaluate"):
-            found = (densities_and_gradients if with_gradient else densities)(target, points)
-        if not is_check:
-            counts = self._undefined.setdefault(shard, UndefinedPoints(target))
-            counts.count(points, found.undefined)
-        return found.values, found.gradients
-
     def survey(self, shard: int) -> Arrays:
         """The mode and curvature of a subposterior and its other modes; nothing without one."""
-        self.at_work_on = shard
         target = self._target(shard)
         with self._pulse.doing("survey"):
             found = surveyed(target)
@@ -178,6 +163,7 @@ class Chains:
         self._states[shard, chain] = {**state, **zeros, "index": np.array(index)}
 
     def _target(self, shard: int) -> Target:
+        self.at_work_on = shard
         if shard not in self._targets:
             rows = self._shards.shard(shard)
             job = self._job
@@ -195,11 +181,13 @@ class Worker:
         handicaps: Mapping[int, Handicap],
         shards: ShardSource | None = None,
         pulse: Pulse | None = None,
+        n_threads: int = 1,
     ) -> None:
         self._job = job
         self._handicaps = handicaps
         self._pulse = pulse or Pulse()
-        self.chains = Chains(job, shards or ShardSet.open(job.shard_folder), self._pulse)
+        source = shards or ShardSet.open(job.shard_folder)
+        self.chains = Chains(job, source, self._pulse, n_threads)
         self._streams = Streams(job.seed)
         self._side_states: dict[_Key, Arrays] = {}
         self._sent: dict[_Key, dict[str, NDArray[Any]]] = {}
@@ -249,20 +237,19 @@ class Worker:
 
     def _values(self, task: Evaluate) -> Values:
         """Sums over the shards of a task; coded ones if it has coefficients."""
-        found = [
-            self.chains.log_densities(
-                shard,
+        found = list(
+            self.chains.evaluation.of(
+                task.shards,
                 task.points,
                 with_gradient=task.scales is not None,
                 is_check=task.question == CHECK,
             )
-            for shard in task.shards
-        ]
-        values = summed_values([values for values, _ in found], task.coefficients)
+        )
+        values = summed_values([of_shard.values for of_shard in found], task.coefficients)
         gradients = [
-            gradients_on_grid(gradient * task.scales).ravel()
-            for _, gradient in found
-            if gradient is not None and task.scales is not None
+            gradients_on_grid(of_shard.gradients * task.scales).ravel()
+            for of_shard in found
+            if of_shard.gradients is not None and task.scales is not None
         ]
         return Values(
             task._replace(points=task.points[:0]),

@@ -15,6 +15,7 @@ from quorate._extras import jax_in_float64, load
 from quorate.errors import BadInputError, require
 from quorate.models.arrays import AnyArray, Namespace, indexed
 from quorate.models.checks import call
+from quorate.models.indexing import indexable
 from quorate.models.splitting import Split, refuse_discrete
 
 
@@ -123,7 +124,8 @@ def run_at(
         return value
 
     placed = handlers.substitute(handlers.seed(model, 0), substitute_fn=place)
-    trace = call("model", lambda given: handlers.trace(placed).get_trace(**given), arguments)
+    given = indexable(arguments)
+    trace = call("model", lambda given: handlers.trace(placed).get_trace(**given), given)
     return trace, jacobians
 
 
@@ -150,7 +152,7 @@ def drawn(
 
     seeded = handlers.seed(handlers.uncondition(model), key)
     placed = handlers.substitute(seeded, substitute_fn=place)
-    trace: dict[str, Any] = handlers.trace(placed).get_trace(**arguments)
+    trace: dict[str, Any] = handlers.trace(placed).get_trace(**indexable(arguments))
     return trace
 
 

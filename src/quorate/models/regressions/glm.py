@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class GeneralisedLinearModel:
     scale_prior: Prior | None
     encoding: Design | None = None
     df_prior: Prior | None = None
+    runs_in_threads: ClassVar[bool] = True
 
     @property
     def dim(self) -> int:

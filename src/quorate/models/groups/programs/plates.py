@@ -158,8 +158,9 @@ class PlateProgram:
     def lacks(self, ability: Ability) -> str:
         if ability == "responses" and not isinstance(self.plate, RespondingPlate):
             return (
-                "PyMC models with `local` variables do not draw responses here. Give "
-                "`Result.posterior` and `Result.local.draws` to PyMC's own functions."
+                "PyMC models with `local` variables do not draw responses here. Within the PyMC "
+                "model, use pm.sample_posterior_predictive(result.local.posterior()). For new "
+                "rows, set its data before."
             )
         if ability != "prior_draws":
             return ""

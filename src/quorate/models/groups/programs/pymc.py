@@ -16,7 +16,7 @@ from quorate.models.axes import labels_of as coord_labels
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import examined
-from quorate.models.groups.programs.model import require_few_dimensions
+from quorate.models.groups.programs.model import one_level, require_few_dimensions
 from quorate.models.groups.programs.plates import (
     Constants,
     PlateModel,
@@ -112,6 +112,7 @@ def from_local_pymc(
     model: Any, split: Split, potentials: Mapping[str, str] | None, initial: Any, local: str
 ) -> LocalPymcModel:
     """The model of `from_pymc` with `local`."""
+    one_level(local, "local must name the dimension")
     dims = ", ".join(map(str, model.coords)) or "none"
     require(local in model.coords, f"The model has no dimension named {local!r}. It has {dims}.")
     point = model.initial_point()

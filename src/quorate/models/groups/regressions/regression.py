@@ -188,7 +188,8 @@ class GroupedRegression:
 
     def local_moments(self, points: Array, shard: Shard) -> Mapping[str, Moments]:
         kept = in_numpy(self._prepare(shard, _around(points)))
-        found = kept.moments(self.taken_apart(points))
+        with np.errstate(all="ignore"):  # as everywhere: nodes may be far out
+            found = kept.moments(self.taken_apart(points))
         return {level.name: of for level, of in zip(self.levels, found, strict=True)}
 
     def local_draws(
