@@ -45,7 +45,7 @@ def test_what_is_done_after_the_last_draw_is_told(rows, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stage", ["gathering", "saving"])
+@pytest.mark.parametrize("stage", ["gathering", "summarising", "checking", "saving"])
 def test_a_signal_after_the_last_draw_ends_the_run_at_once(number, stage, rows, tmp_path):
     run = tmp_path / "run"
 

@@ -207,9 +207,9 @@ class Run:
         return result
 
     def _judged(self, engine: Engine, result: Result, seconds: float) -> Verdict:
-        self._stages.tell(Phase.CHECKING)
         try:
             with self.stopping.at_once():
+                self._stages.tell(Phase.CHECKING)
                 question = self._question(result)
                 proposal = question.proposal()
                 points = proposal.points(Streams(self.settings.seed), self._n_points)
