@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from quorate.engines import virtual
 from quorate.engines.latency import Pareto
+from quorate.engines.virtual import engine as virtual
 from quorate.lab.error import relative_error, second_moment
 from quorate.merging.consensus import consensus_weights, merge
 from quorate.models.gaussian import paper_subposteriors

@@ -38,11 +38,11 @@ class Zeros:
     determinism = "exact"
 
     def warm_up(self, target, stream):
-        import quorate.engines.worker
+        import quorate.engines.workers.worker
 
         self.clock = 0.0
         clock = types.SimpleNamespace(perf_counter=self.read_clock, sleep=time.sleep)
-        quorate.engines.worker.time = clock
+        quorate.engines.workers.worker.time = clock
         return {"index": np.array(0), "position": np.zeros(DIM)}
 
     def draw(self, target, state, stream, n):

@@ -20,8 +20,7 @@ import numpy as np
 
 import quorate
 from quorate.data.write import write_shards
-from quorate.models import logistic
-from quorate.models.formula import design
+from quorate.models import design, logistic
 from quorate.models.subposterior import Target
 from quorate.numerics.ess import bulk_ess
 from quorate.samplers.laplace import LaplaceFit, laplace_fit

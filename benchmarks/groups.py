@@ -24,8 +24,7 @@ import quorate
 from nuts_with_groups import flights as nuts_flights
 from quorate.data.tables import open_table
 from quorate.engines.options import Processes
-from quorate.models import linear, logistic
-from quorate.models.formula import design
+from quorate.models import design, linear, logistic
 
 FLIGHTS = "late ~ hour + {hour**2} + origin + (1 | tailnum)"
 SLOPES = "y ~ x + (1 + x | g)"

@@ -4,10 +4,13 @@ The run is a real one, with its journal, its supervisor and its draws: 128 chain
 that a pass is a question of 64 points to each of two ensembles. Only the model takes no time. CPU
 seconds are those of the coordinator's process with all its threads. From many runs the cost of a
 pass is fitted as a constant, a part for each process and a part for each worker.
+
+With `--ray`, workers live in actors of a Ray cluster on this machine.
 """
 
 import resource
 import shutil
+import sys
 import tempfile
 
 import numpy as np
@@ -18,6 +21,7 @@ from quorate.run.progress import Progress
 DIM, DRAWS = 10, 12_800
 RUNS = ((16, 4), (16, 16), (100, 4), (100, 32), (400, 4), (400, 32), (1000, 2), (1000, 4),
         (1000, 16), (1000, 32), (1000, 64))  # fmt: skip
+ON_RAY = ((16, 2), (16, 16), (48, 4), (200, 4), (200, 8), (1000, 4))
 
 
 class Idle:
@@ -55,7 +59,7 @@ def cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def per_pass(n_workers: int, n_processes: int) -> tuple[float, float]:
+def per_pass(n_workers: int, engine: quorate.Processes | quorate.Ray) -> tuple[float, float]:
     """CPU ms and elapsed ms of a pass while chains draw."""
     looks: list[tuple[float, float, float]] = []
 
@@ -71,7 +75,7 @@ def per_pass(n_workers: int, n_processes: int) -> tuple[float, float]:
             workers=n_workers,
             draws=DRAWS,
             method="exact",
-            engine=quorate.Processes(n_processes),
+            engine=engine,
             run_dir=f"{folder}/run",
             progress=look,
             check=False,
@@ -85,11 +89,13 @@ def per_pass(n_workers: int, n_processes: int) -> tuple[float, float]:
 
 def main() -> None:
     """All runs, and the fit."""
+    is_ray = "--ray" in sys.argv
     print(f"Idle workers, passes of 2 x 64 points, {DIM} parameters, r = 2")
     print("  workers  processes   CPU ms   elapsed ms   cores at 10 passes a second   MB")
     rows, found = [], []
-    for workers, processes in RUNS:
-        spent, elapsed = per_pass(workers, processes)
+    for workers, processes in ON_RAY if is_ray else RUNS:
+        engine = quorate.Ray(actors=processes) if is_ray else quorate.Processes(processes)
+        spent, elapsed = per_pass(workers, engine)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
             f"  {workers:7,}  {processes:9,}  {spent:7.1f}  {elapsed:11.0f}  {spent / 100:28.2f}"

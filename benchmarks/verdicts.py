@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 import quorate
-from quorate.models import logistic
-from quorate.models.formula import design
+from quorate.models import design, logistic
 from quorate.numerics.streams import Streams
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -37,7 +37,7 @@ from flights_to_ess import (
     program,
     regression,
 )
-from quorate.models.families import distinct
+from quorate.models.regressions.families import distinct
 from quorate.models.subposterior import Target
 from quorate.samplers.laplace import LaplaceFit, laplace_fit
 

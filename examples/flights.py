@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import quorate
-from quorate.models import logistic
-from quorate.models.formula import design
+from quorate.models import design, logistic
 from quorate.report import write_report
 from quorate.report.counterfactual import seconds_alone, seconds_of_passes
 from quorate.run.history import History

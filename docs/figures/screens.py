@@ -16,8 +16,7 @@ from PIL import Image
 from rich.console import Console
 
 import quorate
-from quorate.models import logistic
-from quorate.models.formula import design
+from quorate.models import design, logistic
 from quorate.report import write_report
 from quorate.run.progress import Progress
 from quorate.run.progress_shown import picture

@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 
 from quorate._types import Array
-from quorate.engines import virtual
 from quorate.engines.latency import Pareto
+from quorate.engines.virtual import engine as virtual
 from quorate.models.gaussian import paper_subposteriors
 from quorate.numerics.streams import Streams
 from quorate.protocol.coordinator import Coordinator

@@ -13,8 +13,7 @@ from helpers.processes import MeanModel
 from quorate.data.store import ShardSet
 from quorate.errors import BadInputError
 from quorate.journal import JournalReader
-from quorate.models import logistic
-from quorate.models.formula import design
+from quorate.models import design, logistic
 from quorate.run.settings import Settings
 
 

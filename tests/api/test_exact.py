@@ -16,8 +16,8 @@ from helpers.cases import FOLDER, MODELS, REFERENCE
 from helpers.processes import MeanModel, workers_of
 from quorate import Coded, Until
 from quorate.engines.latency import Pareto
-from quorate.engines.virtual_passes import VirtualPasses
-from quorate.engines.worker import Job, Worker
+from quorate.engines.virtual.passes import VirtualPasses
+from quorate.engines.workers.worker import Job, Worker
 from quorate.errors import BadInputError, ImproperError, LostShardError, WorkerFailedError
 from quorate.journal import JournalReader, PartAnswered, PassRecord
 from quorate.models import from_functions, linear

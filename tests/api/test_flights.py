@@ -12,8 +12,7 @@ from scipy.stats import norm
 import quorate
 from helpers.assertions import FALSE_FAIL_RATE
 from quorate.journal import JournalReader
-from quorate.models import logistic
-from quorate.models.formula import design
+from quorate.models import design, logistic
 from quorate.numerics.named_arrays import part
 
 WEIGHTS = 0.1  # sds by which noise in estimated weights may move a mean

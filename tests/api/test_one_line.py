@@ -12,7 +12,7 @@ import quorate
 from helpers.assertions import assert_mean
 from quorate.errors import BadInputError, MissingExtraError
 from quorate.models import linear
-from quorate.models.pymc_rows import with_rows
+from quorate.models.programs.pymc_rows import with_rows
 from quorate.models.understood import understood
 
 N = 300

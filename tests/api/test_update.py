@@ -15,8 +15,7 @@ from helpers.processes import MeanModel
 from quorate.data.write import ShardSet
 from quorate.errors import BadInputError
 from quorate.journal import JournalReader, PartAnswered
-from quorate.models import from_functions, linear
-from quorate.models.formula import design
+from quorate.models import design, from_functions, linear
 
 QUIET = {"progress": False, "check": False, "engine": quorate.Processes(1)}
 N_OLD, N_NEW = 300, 150

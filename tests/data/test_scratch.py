@@ -9,8 +9,8 @@ import pytest
 
 from quorate.data.placed import PlacedShards, places_of
 from quorate.data.scratch import Copies, folder_of
-from quorate.engines.in_place import RowsInPlace
-from quorate.engines.pulse import Pulse
+from quorate.engines.workers.in_place import RowsInPlace
+from quorate.engines.workers.pulse import Pulse
 
 
 @pytest.fixture

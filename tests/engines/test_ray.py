@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
 from contextlib import closing, suppress
 from dataclasses import replace
 from ipaddress import ip_address
@@ -21,20 +22,25 @@ from helpers.processes import PATIENCE, BrokenModel, MeanModel, ended
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.options import ENGINES
-from quorate.engines.ray import RayEngine
-from quorate.engines.ray_cluster import Cluster as Connection
-from quorate.engines.ray_host import Host
-from quorate.engines.ray_own import OwnCluster
-from quorate.engines.service import environment, setup_frame, task_frame
-from quorate.engines.worker import Job
+from quorate.engines.ray.actors import dealt, held_together
+from quorate.engines.ray.cluster import Cluster as Connection
+from quorate.engines.ray.engine import RayEngine
+from quorate.engines.ray.homes import Leaving
+from quorate.engines.ray.host import Host
+from quorate.engines.ray.own import OwnCluster
+from quorate.engines.workers.service import environment, setup_frame, task_frame
+from quorate.engines.workers.worker import Job
 from quorate.errors import (
     BadInputError,
     DeviceWarning,
     MissingExtraError,
     WorkerFailedError,
 )
+from quorate.journal import JournalReader, PartAnswered
+from quorate.models import logistic
 from quorate.protocol.allocation import groups
-from quorate.protocol.messages import Block, Task
+from quorate.protocol.inquirer import SURVEYS
+from quorate.protocol.messages import Block, Task, Values
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.results.saved_local import FILE
 from quorate.samplers import make_sampler
@@ -105,11 +111,11 @@ def rows(seed):
 
 
 class Watched(RayEngine):
-    """An engine that something happens to when there is a first block of one of its workers."""
+    """An engine that something happens to when one of its workers has sent a first block or sum."""
 
     def poll(self, timeout):
         events = super().poll(timeout)
-        heard = [event.task.worker for event in events if isinstance(event, Block)]
+        heard = [event.task.worker for event in events if isinstance(event, Block | Values)]
         if any(self.is_time(worker) for worker in heard):
             self.is_time = lambda worker: False
             self.act()
@@ -271,8 +277,9 @@ def test_holders_of_a_shard_live_on_different_nodes(cluster, rows, tmp_path):
     assert nodes[2] != nodes[3]
 
 
+@pytest.mark.parametrize("actors", [None, 1])
 def test_rows_that_a_node_does_not_see_are_delivered(
-    cluster, rows, tmp_path, engine, monkeypatch, of_processes
+    cluster, rows, tmp_path, engine, monkeypatch, of_processes, actors
 ):
     was_delivered = []
     engine.act = lambda engine: was_delivered.append(
@@ -283,20 +290,21 @@ def test_rows_that_a_node_does_not_see_are_delivered(
         there = ShardSet.open(folder)
         return replace(there, fingerprints=("another",) * there.n_shards)
 
-    monkeypatch.setattr("quorate.engines.ray.ShardSet", SimpleNamespace(open=elsewhere))
-    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address))
+    monkeypatch.setattr("quorate.engines.ray.engine.ShardSet", SimpleNamespace(open=elsewhere))
+    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address, actors=actors))
     assert was_delivered == [True]
     np.testing.assert_array_equal(result.unconstrained, of_processes)
 
 
 @pytest.fixture
 def lake(rows, tmp_path):
-    """Rows in two files."""
+    """Rows in two files of two row groups."""
     from pyarrow import parquet, table
 
     for number, part in enumerate(np.array_split(np.arange(N_ROWS), 2)):
         columns = {"a": rows["z"][part, 0], "b": rows["z"][part, 1]}
-        parquet.write_table(table(columns), tmp_path / f"{number}.parquet")
+        file = tmp_path / f"{number}.parquet"
+        parquet.write_table(table(columns), file, row_group_size=N_ROWS // 4)
     return tmp_path
 
 
@@ -338,6 +346,126 @@ def test_workers_live_where_the_rows_of_their_site_are(cluster, lake, tmp_path, 
     with pytest.raises(BadInputError, match="no node of the cluster is the site C"):
         in_place({"C": lake / "0.parquet"}, tmp_path / "c", scratch, workers=1, engine=engine)
     assert not ray.is_initialized()
+
+
+# ---------------------------------------------------------------- several workers in an actor
+
+
+@pytest.fixture(scope="module")
+def exact_of_processes(tmp_path_factory, seed):
+    """Exact draws of four processes that nothing happened to."""
+    z = np.random.default_rng(seed).normal([1.0, -2.0], size=(N_ROWS, 2))
+    rows = {"z": z, "row": np.arange(N_ROWS)}
+    options = {"method": "exact", "workers": 4, "draws": 200, "seed": seed}
+    return sample(rows, tmp_path_factory.mktemp("process") / "run", **options).unconstrained
+
+
+def messages_of_passes(run):
+    """How often there was an answer for some shards, by question."""
+    with JournalReader(run) as reader:
+        found = [record for record in reader.records() if isinstance(record, PartAnswered)]
+    by_question = defaultdict(Counter)
+    for part in found:
+        if part.lane != SURVEYS:
+            by_question[part.lane, part.question][part.shards] += 1
+    return by_question.values()
+
+
+@pytest.mark.parametrize("actors", [2, None])
+def test_one_sum_of_each_actor_travels(cluster, rows, tmp_path, seed, exact_of_processes, actors):
+    engine = quorate.Ray(cluster.address, actors=actors)
+    options = {"method": "exact", "workers": 4, "draws": 200, "seed": seed, "scheme": "cmc"}
+    result = sample(rows, tmp_path / "ray", engine=engine, **options)
+    np.testing.assert_array_equal(result.unconstrained, exact_of_processes)
+    shards = {(0, 2), (1, 3)} if actors else {(0,), (1,), (2,), (3,)}
+    messages = messages_of_passes(tmp_path / "ray")
+    assert all(counts.keys() == shards for counts in messages)
+    assert all(len(set(counts.values())) == 1 for counts in messages)  # one for each block
+
+
+def test_one_sum_of_each_node_travels_and_its_cores_compute_it(
+    cluster, tmp_path, seed, engine, monkeypatch
+):
+    rng, n_threads = np.random.default_rng(seed), []
+    rows = {"X": rng.normal(size=(N_ROWS, 2)), "y": rng.integers(0, 2, N_ROWS).astype(float)}
+
+    def ask(engine):
+        asked = [
+            actor.handle.__ray_call__.remote(lambda host: host._service._n_threads)
+            for actor in engine._actors.values()
+        ]
+        n_threads.extend(engine._ray.get(asked))
+
+    monkeypatch.setattr("quorate.engines.ray.nodes.NodeWatch.cores", lambda watch, node: 3)
+    engine.act = ask
+    options = {"method": "exact", "workers": 4, "draws": 200, "seed": seed, "scheme": "cmc"}
+    per_node = quorate.Ray(cluster.address, actor_per_node=True)
+    result = sample(rows, tmp_path / "ray", logistic(2), engine=per_node, **options)
+    assert n_threads == [3, 3]
+    messages = messages_of_passes(tmp_path / "ray")
+    assert all(counts.keys() == {(0, 2), (1, 3)} for counts in messages)
+    expected = sample(rows, tmp_path / "process", logistic(2), **options)
+    np.testing.assert_array_equal(result.unconstrained, expected.unconstrained)
+
+
+def test_workers_of_an_actor_that_is_killed_come_back(
+    cluster, rows, tmp_path, seed, engine, exact_of_processes
+):
+    engine.act = lambda engine: engine._ray.kill(engine._actors[1].handle)
+    shared = quorate.Ray(cluster.address, actors=2)
+    options = {"method": "exact", "workers": 4, "draws": 200, "seed": seed, "scheme": "cmc"}
+    result = sample(rows, tmp_path / "ray", engine=shared, **options)
+    notes = [(note.worker, note.what) for _, note in result.timeline.notes]
+    assert sorted(notes) == [(1, "lost"), (1, "restarted"), (3, "lost"), (3, "restarted")]
+    np.testing.assert_array_equal(result.unconstrained, exact_of_processes)
+
+
+def test_workers_of_an_actor_move_together(cluster, rows, tmp_path, seed, engine):
+    options = {"workers": 4, "draws": 100, "seed": seed}
+    expected = sample(rows, tmp_path / "process", **options).unconstrained
+
+    def move(engine):
+        told = [[Leaving(1, "told to")]]
+        engine._homes.moves = lambda lives, at_ease: told.pop() if told else []
+        engine._next_look = 0.0
+
+    engine.is_time = lambda engine, worker: worker == 1
+    engine.act = move
+    per_node = quorate.Ray(cluster.address, actor_per_node=True)
+    with pytest.warns(DeviceWarning, match="MeanModel does not run in threads"):
+        result = sample(rows, tmp_path / "ray", engine=per_node, **options)
+    notes = [(note.worker, note.what) for _, note in result.timeline.notes]
+    assert notes == [(1, "moved"), (3, "moved")]
+    np.testing.assert_array_equal(result.unconstrained, expected)
+
+
+def test_what_one_worker_raises_ends_the_actor_and_blames_that_worker(cluster, rows, tmp_path):
+    shared = quorate.Ray(cluster.address, actors=2)
+    with pytest.raises(WorkerFailedError, match="a row that cannot be") as caught:
+        sample(rows, tmp_path / "run", BrokenModel(), engine=shared, workers=4)
+    folder = tmp_path / "run" / "shards"
+    assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
+
+
+def test_workers_of_a_site_share_its_actor(cluster, lake, tmp_path, seed, monkeypatch):
+    placed, close = [], RayEngine.close
+
+    def closing(engine):
+        nodes = {site: engine._cluster.node_of(site) for site in "AB"}
+        homes = {engine._actors[place].node: engine._hosted[place] for place in engine._actors}
+        placed.append((homes, nodes))
+        close(engine)
+
+    monkeypatch.setattr(RayEngine, "close", closing)
+    sites = {"B": lake / "0.parquet", "A": lake / "1.parquet"}
+    options = {"workers": 4, "seed": seed}
+    shared = quorate.Ray(cluster.address, actors=2)
+    found = in_place(sites, tmp_path / "ray", tmp_path / "scratch", engine=shared, **options)
+    for homes, nodes in placed:
+        assert homes == {nodes["B"]: [0, 1], nodes["A"]: [2, 3]}
+    assert len(placed) == 2  # to read, and to draw
+    expected = in_place(sites, tmp_path / "process", tmp_path / "scratch", **options)
+    np.testing.assert_array_equal(found.unconstrained, expected.unconstrained)
 
 
 def test_a_run_on_ray_is_gone_on_with_by_processes(cluster, rows, tmp_path, of_processes):
@@ -557,6 +685,26 @@ def test_an_actor_asks_for_rows_and_goes_mute_when_code_raises(rows, tmp_path):
     (failed,) = frames_in(host.turn(task))
     assert (failed.kind, failed.fields["shard"]) == ("failed", broken)
     assert host.turn() == b""
+
+
+def test_workers_are_dealt_to_actors():
+    assert dealt(6, 2, {}) == [[0, 2, 4], [1, 3, 5]]
+    assert dealt(3, 5, {}) == [[0], [1], [2]]
+    assert held_together([(0, 1), (1, 2), (2, 0)], [[0, 2], [1]]) == [(0, 1, 2), (1, 2)]
+
+
+def test_workers_of_different_sites_share_no_actor():
+    sites = {0: "a", 1: "a", 2: "b", 3: "b", 4: "b", 5: "b"}
+    assert dealt(6, 1, sites) == [[0, 1], [2, 3, 4, 5]]
+    assert dealt(6, 3, sites) == [[0, 1], [2, 4], [3, 5]]
+    assert dealt(6, 6, sites) == [[0], [1], [2], [3], [4], [5]]
+
+
+def test_there_is_at_least_one_actor():
+    with pytest.raises(BadInputError, match="actors must be at least 1, not 0"):
+        quorate.Ray(actors=0)
+    with pytest.raises(BadInputError, match="actors and actor_per_node exclude each other"):
+        quorate.Ray(actors=2, actor_per_node=True)
 
 
 def test_what_to_install(rows, tmp_path, monkeypatch):

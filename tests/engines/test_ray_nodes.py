@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import pytest
 
 from helpers.processes import PATIENCE
-from quorate.engines.ray_cluster import Node
-from quorate.engines.ray_homes import Homes
-from quorate.engines.ray_nodes import NodeWatch, reachable
+from quorate.engines.ray.cluster import Node
+from quorate.engines.ray.homes import Homes
+from quorate.engines.ray.nodes import NodeWatch, reachable
 from quorate.protocol.allocation import groups, one_to_one
 
 
@@ -61,8 +61,8 @@ def homes(listed):
     """Makes the homes of workers, and closes them."""
     with ExitStack() as stack:
 
-        def made(held):
-            homes = Homes(listed, held)
+        def made(held, **options):
+            homes = Homes(listed, held, **options)
             stack.callback(homes.close)
             for worker in range(len(held)):
                 homes.choose(worker)
@@ -111,11 +111,11 @@ def test_a_node_that_drains_gets_no_worker(listed, watch):
 def test_a_new_node_is_used_for_restarts_at_once_and_for_moves_when_it_is_steady(
     listed, watch, monkeypatch
 ):
-    monkeypatch.setattr("quorate.engines.ray_nodes._STEADY", math.inf)
+    monkeypatch.setattr("quorate.engines.ray.nodes._STEADY", math.inf)
     listed.add("c")
     eventually(lambda: "c" in watch.usable())
     assert "c" not in watch.steady()
-    monkeypatch.setattr("quorate.engines.ray_nodes._STEADY", 0.0)
+    monkeypatch.setattr("quorate.engines.ray.nodes._STEADY", 0.0)
     assert "c" in watch.steady()
 
 
@@ -161,7 +161,7 @@ class Answers:
 def test_a_silent_node_comes_back_when_it_answers_though_ray_had_given_it_up(
     listed, homes, monkeypatch
 ):
-    monkeypatch.setattr("quorate.engines.ray_homes.on", lambda node, soft: {})
+    monkeypatch.setattr("quorate.engines.ray.homes.on", lambda node, soft: {})
     listed.ray = Answers()
     there = homes(one_to_one(4).held)
     node = there.placed[0]
@@ -172,6 +172,13 @@ def test_a_silent_node_comes_back_when_it_answers_though_ray_had_given_it_up(
     assert listed.ray.n_asked == 2
     listed.ray.came[2] = True
     assert node in [there.choose(worker) for worker in range(4)]
+
+
+@pytest.mark.parametrize("is_even", [True, False])
+def test_small_nodes_get_an_actor_too_where_each_node_is_to_have_one(listed, homes, is_even):
+    listed.add("big", 64.0)
+    there = homes(one_to_one(3).held, is_even=is_even)
+    assert (set(there.placed.values()) == {"a", "b", "big"}) == is_even
 
 
 def test_workers_leave_a_node_that_drains(listed, homes):
@@ -186,7 +193,7 @@ def test_workers_leave_a_node_that_drains(listed, homes):
 def test_workers_move_to_a_node_with_room_one_holder_of_a_shard_at_a_time(
     listed, homes, monkeypatch
 ):
-    monkeypatch.setattr("quorate.engines.ray_nodes._STEADY", 0.0)
+    monkeypatch.setattr("quorate.engines.ray.nodes._STEADY", 0.0)
     held = groups(8, 4).held  # two groups of four holders
     there = homes(held)
     lives, everybody = dict(there.placed), set(range(8))
@@ -198,7 +205,7 @@ def test_workers_move_to_a_node_with_room_one_holder_of_a_shard_at_a_time(
 
 
 def test_a_worker_that_would_lose_its_work_does_not_move(listed, homes, monkeypatch):
-    monkeypatch.setattr("quorate.engines.ray_nodes._STEADY", 0.0)
+    monkeypatch.setattr("quorate.engines.ray.nodes._STEADY", 0.0)
     there = homes(one_to_one(6).held)
     lives = dict(there.placed)
     there.moves(lives, ())

@@ -14,11 +14,11 @@ import pytest
 import quorate
 from helpers.processes import MeanModel, children_of, ended, guards_of, templates_of, workers_of
 from quorate.data.write import write_shards
-from quorate.engines import process
-from quorate.engines.process import ProcessEngine
-from quorate.engines.template import Files, Template
-from quorate.engines.worker import Job
-from quorate.protocol.messages import Beat, Block, Task, WorkerJoined, WorkerLost
+from quorate.engines.processes import engine as process
+from quorate.engines.processes.engine import ProcessEngine
+from quorate.engines.processes.template import Files, Template
+from quorate.engines.workers.worker import Job
+from quorate.protocol.messages import Beat, Block, Evaluate, Task, Values, WorkerJoined, WorkerLost
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.samplers import make_sampler
 
@@ -330,3 +330,29 @@ def test_a_template_killed_before_its_first_fork_is_replaced(tmp_path):
         assert not template.is_replaced()  # the new one lives
     finally:
         template.close()
+
+
+def test_a_process_that_does_not_read_keeps_nobody_waiting(rows, tmp_path):
+    """More than its pipe holds is on the way to a process that is stopped, and nothing is lost."""
+    n_many = 300_000
+    points = np.linspace(-1, 1, 2 * n_many).reshape(n_many, 2)
+
+    def answers(engine, n):
+        found = {}
+        while len(found) < n:
+            found |= {e.task.worker: e for e in engine.poll(60.0) if isinstance(e, Values)}
+        return found
+
+    with engine_for(MeanModel(), rows, tmp_path, 2) as engine:
+        stopped, _ = started(engine, range(2))
+        os.kill(stopped, signal.SIGSTOP)
+        for question in range(2):
+            engine.send(Evaluate(0, (0,), 0, question, 0, points))
+        engine.send(Evaluate(1, (1,), 0, 0, 0, points[:10]))
+        assert set(answers(engine, 1)) == {1}
+        os.kill(stopped, signal.SIGCONT)
+        first = answers(engine, 1)[0]
+        second = answers(engine, 1)[0]
+    assert (first.task.question, second.task.question) == (0, 1)
+    assert first.size == n_many
+    np.testing.assert_array_equal(first.values, second.values)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from quorate.engines import virtual
 from quorate.engines.latency import Dying, Pareto, Slowed, Trace
+from quorate.engines.virtual import engine as virtual
 from quorate.errors import BadInputError
 from quorate.models.gaussian import paper_subposteriors
 from quorate.numerics.streams import Streams

@@ -6,11 +6,10 @@ import pytest
 
 from helpers.targets import LogisticWithGradient, logistic_rows
 from quorate.engines.packing import packed, unpacked
-from quorate.engines.service import packed_job
-from quorate.engines.worker import Chains, Job
+from quorate.engines.workers.service import packed_job
+from quorate.engines.workers.worker import Chains, Job
 from quorate.errors import BadInputError
-from quorate.models import linear
-from quorate.models.formula import design
+from quorate.models import design, linear
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.samplers import make_sampler
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import chisquare
 
-from quorate.engines.worker import surveyed
+from quorate.engines.workers.worker import surveyed
 from quorate.models import logistic
 from quorate.models.subposterior import Target, densities, densities_and_gradients
 from quorate.passes.inquiry import Inquiry

@@ -9,8 +9,16 @@ import warnings
 import numpy as np
 from scipy.special import expit
 
-from quorate.models import Positive, Real, from_functions, from_numpyro, from_pymc, linear, logistic
-from quorate.models.formula import design
+from quorate.models import (
+    Positive,
+    Real,
+    design,
+    from_functions,
+    from_numpyro,
+    from_pymc,
+    linear,
+    logistic,
+)
 
 N_GROUPS, N_ROWS = 40, 400
 SPLIT = {"g": 0, "x": 0, "y": 0}

@@ -160,15 +160,21 @@ def ended(pidfd):
 
 
 class KillsAWorker:
-    """Kills a worker when the first pieces of local work are there."""
+    """Kills a worker when the first pieces of local work are there.
+
+    Of two pieces, the second may come with the first: then a worker is killed when it has begun.
+    """
 
     def __init__(self):
         self.done = False
 
     def __call__(self, n_done, n_all):
-        if not self.done and 0 < n_done < n_all:
+        if self.done or n_done == n_all or (n_done == 0 and n_all > 2):
+            return
+        workers = workers_of(os.getpid())
+        if workers:
             self.done = True
-            os.kill(workers_of(os.getpid())[0], signal.SIGKILL)
+            os.kill(workers[0], signal.SIGKILL)
 
 
 def killed_when_it_speaks(script):

@@ -4,8 +4,7 @@ import numpy as np
 from scipy.special import expit
 
 import quorate
-from quorate.models import logistic
-from quorate.models.formula import design
+from quorate.models import design, logistic
 
 N_SHOPS, N_ROWS, DRAWS = 60, 1500, 300
 

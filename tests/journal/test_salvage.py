@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -156,6 +157,34 @@ def test_nothing_to_salvage(content, tmp_path):
     with pytest.raises(JournalError, match="lost the configuration"):
         salvage(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+def page_of_endless_rows(n_rows, n_bytes):
+    """A page whose rows have so many bytes each, by their own word, all of them on page 2."""
+    least = (PAGE - 12) * 32 // 255 - 23  # what lies in the page itself of a row as long as these
+    length = least + n_bytes // (PAGE - 4) * (PAGE - 4)
+    groups = [length >> 7 * i & 0x7F for i in range(8, -1, -1)][1:]
+    size = bytes(group | 0x80 for group in groups[:-1]) + bytes(groups[-1:])
+    cell = size + b"\x01" + bytes(least) + (2).to_bytes(4, "big")
+    header = b"\x0d\0\0" + n_rows.to_bytes(2, "big") + bytes(3)
+    start = PAGE - len(cell)
+    return (header + start.to_bytes(2, "big") * n_rows).ljust(start, b"\0") + cell
+
+
+@pytest.mark.parametrize(("n_rows", "n_bytes"), [(1, 2**50), (1000, 50 * PAGE)])
+def test_pages_that_lead_in_a_circle_take_neither_time_nor_memory(n_rows, n_bytes, tmp_path):
+    """A stranger's file: a row that never ends, and many rows that share all pages."""
+    page = page_of_endless_rows(n_rows, n_bytes)
+    circle = (2).to_bytes(4, "big") + bytes(PAGE - 4)
+    (tmp_path / NAME).write_bytes(page + circle + bytes(100 * PAGE))
+    tracemalloc.start()
+    try:
+        with pytest.raises(JournalError, match="lost the configuration"):
+            salvage(tmp_path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * 100 * PAGE
 
 
 def test_damage_anywhere_is_survived(whole, tmp_path, rng):

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.cases import FOLDER, REFERENCE
 from quorate.engines.latency import Pareto, Scaled
-from quorate.engines.worker import Job, Worker
+from quorate.engines.workers.worker import Job, Worker
 from quorate.errors import BadInputError
 from quorate.lab.exact_cases import N_SHARDS, rare, wells
 from quorate.lab.exact_draws import Remembering, WeightedShards

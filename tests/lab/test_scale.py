@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quorate.engines.frames import write_frame
-from quorate.engines.service import answer_frame, task_frame
+from quorate.engines.workers.service import answer_frame, task_frame
 from quorate.lab.scale import (
     Questions,
     ScaleExperiment,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quorate.errors import DeviceMemoryError
 from quorate.models import device, linear, logistic, negative_binomial, poisson, student
-from quorate.models.compiled_glm import CompiledRegression
+from quorate.models.regressions.compiled import CompiledRegression
 from quorate.models.subposterior import Target, log_densities, log_densities_and_gradients
 
 FAMILIES = {

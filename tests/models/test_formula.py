@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from quorate.errors import BadInputError
-from quorate.models import logistic
-from quorate.models.formula import design
+from quorate.models import design, logistic
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from quorate.data.write import write_shards
 from quorate.errors import BadInputError
 from quorate.models import design, linear, logistic, poisson, student
-from quorate.models.particular_priors import read_priors
+from quorate.models.regressions.particular_priors import read_priors
 
 N = 120
 

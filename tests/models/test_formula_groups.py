@@ -8,8 +8,8 @@ import pytest
 
 import quorate
 from quorate.errors import BadInputError
-from quorate.models.formula import design
-from quorate.models.formula_groups import SPECIALS
+from quorate.models import design
+from quorate.models.formulas.groups import SPECIALS
 from quorate.models.groups.levels import Level
 
 N = 600

@@ -1,6 +1,10 @@
-"""Formulas run no Python: what is allowed works, and all else is refused before it is evaluated."""
+"""Formulas run no Python: what is allowed works, and all else is refused before it is evaluated.
+
+`QUORATE_FUZZ=5000` tries more formulas.
+"""
 
 import builtins
+import os
 from contextlib import suppress
 
 import hypothesis.strategies as st
@@ -9,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 
 from quorate.errors import BadInputError
-from quorate.models.formula import design
-from quorate.models.formula_syntax import CONTRASTS, TRANSFORMS
+from quorate.models import design
+from quorate.models.formulas.syntax import CONTRASTS, TRANSFORMS
 
+N_FUZZ = int(os.environ.get("QUORATE_FUZZ", "400"))
 _HOURS = np.tile(np.arange(1.0, 11.0), 6)
 TABLE = {
     "late": np.tile([0.0, 1.0, 1.0], 20),
@@ -188,7 +193,7 @@ FORMULAS = st.builds(
 
 
 @given(formula=st.one_of(FORMULAS, _TEXT))
-@settings(max_examples=400)
+@settings(max_examples=N_FUZZ)
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_that_a_fuzzer_writes_is_executed(formula, fired):
     with suppress(BadInputError):  # no other error

@@ -9,8 +9,8 @@ from scipy.special import expit
 
 from quorate.errors import BadInputError
 from quorate.models import linear, logistic, negative_binomial, poisson
-from quorate.models.families import distinct
 from quorate.models.priors import parse
+from quorate.models.regressions.families import distinct
 from quorate.models.subposterior import Target
 
 

@@ -169,8 +169,9 @@ def test_what_is_refused(shard):
         build({"z": Real(4)})
     with pytest.raises(BadInputError, match="must be a dictionary"):
         build(["z"])
-    with pytest.raises(BadInputError, match="groups must name the column"):
-        build({"z": Real()}, groups=None)
+    for groups in (None, "", "state/county", ["state", "county"]):
+        with pytest.raises(BadInputError, match=r"groups must name the column.*name the inner one"):
+            build({"z": Real()}, groups=groups)
     with pytest.raises(BadInputError, match="log_local must be a function"):
         build({"z": Real()}, log_local=None)
     with pytest.raises(BadInputError, match="none of `scale`, `vectorised`"):

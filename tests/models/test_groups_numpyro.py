@@ -141,6 +141,35 @@ def test_group_level_predictors_and_two_local_sites(rng):
     assert np.isclose(finely(model, [x], shard)[0], total, atol=1e-3)
 
 
+def of_inner_groups(inner, outer, y, v, n_outer):
+    """Groups within groups, whose outer level is global. Rows index variables and constants."""
+    a = numpyro.sample("a", dist.Normal(0, 2))
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("states", n_outer):
+        state = numpyro.sample("state", dist.Normal(0, 1))
+    with numpyro.plate("counties", len(v)):
+        county = numpyro.sample("county", dist.Normal(0, tau))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("obs", dist.Normal(a * v[inner] + state[outer] + county[inner], 1), obs=y)
+
+
+def test_rows_may_index_constants_and_global_variables(rng):
+    inner = np.repeat(np.arange(9), 4)
+    outer, y, v = inner // 3, rng.standard_normal(36), rng.standard_normal(9)
+    data = {"inner": inner, "outer": outer, "y": y, "v": v, "n_outer": 3}
+    split = dict.fromkeys(("inner", "outer", "y"), 0)
+    model = from_numpyro(of_inner_groups, split=split, data=data, local="counties")
+    assert model.group_columns == "inner"
+    assert model.names == ("a", "log(tau)", "state[0]", "state[1]", "state[2]")
+    x = np.array([0.7, -0.3, 0.4, -0.6, 0.1])
+    expected = 0.0
+    for k in range(9):  # rows of a county: a common normal part, and noise
+        mean, cov = x[0] * v[k] + x[2 + k // 3], np.exp(2 * x[1]) * np.ones((4, 4)) + np.eye(4)
+        expected += stats.multivariate_normal.logpdf(y[inner == k], np.full(4, mean), cov)
+    shard = frozen({"inner": inner, "outer": outer, "y": y, "group": inner})
+    assert np.isclose(model.log_likelihood(x, shard), expected, atol=1e-6)
+
+
 def schools(y, error, school):
     mu = numpyro.sample("mu", dist.Normal(0, 5))
     tau = numpyro.sample("tau", dist.HalfCauchy(5))
@@ -233,6 +262,8 @@ def test_names_that_are_not_there_are_refused(shard):
     data = {name: shard[name] for name in SPLIT} | {"n_groups": 12, "family": "gaussian"}
     with pytest.raises(BadInputError, match=r"no plate named 'county'\. It has group, rows"):
         from_numpyro(centred, split=SPLIT, data=data, local="county")
+    with pytest.raises(BadInputError, match=r"must name the plate .*\['a', 'b'\].*the inner one"):
+        from_numpyro(centred, split=SPLIT, data=data, local=["a", "b"])
     with pytest.raises(BadInputError, match="holds no latent variable"):
         from_numpyro(centred, split=SPLIT, data=data, local="rows")
     with pytest.raises(BadInputError, match="No array in `split` holds the group"):

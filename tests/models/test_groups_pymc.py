@@ -159,6 +159,8 @@ def test_dimensions_and_modes_that_are_not_there_are_refused(shard):
     program = pymc_one_way(shard, "gaussian")
     with pytest.raises(BadInputError, match="no dimension named 'county'"):
         from_pymc(program, SPLIT, local="county")
+    with pytest.raises(BadInputError, match=r"must name the dimension .*\['a', 'b'\].*inner one"):
+        from_pymc(program, SPLIT, local=["a", "b"])
     with pytest.raises(BadInputError, match="mode 'JAX'"):
         from_pymc(program, SPLIT, local="shop", mode="NUMBA")
 

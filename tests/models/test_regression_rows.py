@@ -7,9 +7,9 @@ from scipy.special import expit
 
 from quorate.errors import BadInputError
 from quorate.models import linear, logistic, negative_binomial, poisson, regression, student
-from quorate.models.families import Linear
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.levels import Level
+from quorate.models.regressions.families import Linear
 
 FAMILIES = {
     "linear": linear,

@@ -5,7 +5,7 @@ import pytest
 
 from helpers import kinked
 from helpers.passes import Posterior, answer_all, begun
-from quorate.engines.worker import surveyed
+from quorate.engines.workers.worker import surveyed
 from quorate.errors import NotConvergedError
 from quorate.models import Real, from_functions
 from quorate.models.subposterior import Target, densities_and_gradients

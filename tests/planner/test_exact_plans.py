@@ -7,7 +7,7 @@ import pytest
 
 from helpers import journals
 from quorate.engines.latency import Dying, Exponential, Pareto, Slowed
-from quorate.engines.virtual_passes import VirtualPasses
+from quorate.engines.virtual.passes import VirtualPasses
 from quorate.errors import BadInputError
 from quorate.lab.scale import Pooled
 from quorate.numerics.streams import Streams

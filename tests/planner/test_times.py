@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import ks_2samp
 
 from helpers.assertions import FALSE_FAIL_RATE, assert_known
-from quorate.engines import virtual
 from quorate.engines.latency import Dying, Exponential, Pareto, Slowed, Trace
+from quorate.engines.virtual import engine as virtual
 from quorate.models.gaussian import paper_subposteriors
 from quorate.numerics.streams import Streams
 from quorate.planner import simulated as simulation

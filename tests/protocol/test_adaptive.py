@@ -12,8 +12,8 @@ from scipy.stats import t
 import quorate
 from helpers import schemes as make
 from helpers.assertions import FALSE_FAIL_RATE, assert_known, assert_mean, assert_often
-from quorate.engines import virtual
 from quorate.engines.latency import Dying, Exponential, Pareto, Slowed, Trace
+from quorate.engines.virtual import engine as virtual
 from quorate.errors import BadInputError
 from quorate.models.gaussian import GaussianSubposteriors, paper_subposteriors
 from quorate.numerics.streams import Streams

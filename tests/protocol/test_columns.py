@@ -57,10 +57,10 @@ def test_draws_on_a_shelf_merge_to_the_same_bits(rng, monkeypatch, n_chains, pai
     monkeypatch.setattr(columns_module, "IN_MEMORY", 50)
     shelved.keep_on(Line)
     for cell in (0, 1):
-        first = 0
-        for chain, n in in_memory._stretches[cell]:
-            shelved.add(cell, in_memory.batches(cell)[first : first + n], chain)
-            first += n
+        batches, stretches = in_memory.batches(cell), in_memory._stretches[cell]
+        ends = [*(stretch.first for stretch in stretches[1:]), len(batches)]
+        for (chain, first), end in zip(stretches, ends, strict=True):
+            shelved.add(cell, batches[first:end], chain)
     assert isinstance(shelved.shard_draws(), OnDemand)
     for mine, theirs in zip(shelved.shard_draws(), in_memory.shard_draws(), strict=True):
         np.testing.assert_array_equal(mine, theirs)

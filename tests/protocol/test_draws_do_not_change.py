@@ -14,8 +14,8 @@ import pytest
 
 import quorate
 from helpers import schemes as make
-from quorate.engines import virtual
 from quorate.engines.latency import Pareto
+from quorate.engines.virtual import engine as virtual
 from quorate.models import logistic
 from quorate.models.gaussian import paper_subposteriors
 from quorate.numerics.streams import Streams

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from helpers import schemes as make
 from helpers.assertions import assert_known
-from quorate.engines import virtual
 from quorate.engines.latency import Pareto
+from quorate.engines.virtual import engine as virtual
 from quorate.errors import BadInputError, QuorateWarning, SingularCovarianceError
 from quorate.lab.error import relative_error, second_moment
 from quorate.merging.centres import shift_of

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.one_way import Nested, OneWay, rows
-from quorate.engines.after import computed
 from quorate.engines.latency import Exponential, Pareto
-from quorate.engines.local import LocalUniforms
-from quorate.engines.virtual_passes import VirtualPasses
+from quorate.engines.virtual.passes import VirtualPasses
+from quorate.engines.workers.after import computed
+from quorate.engines.workers.local import LocalUniforms
 from quorate.numerics.streams import Streams
 from quorate.protocol.after import ShardSchedule, allocation_for
 from quorate.protocol.coordinator import WakingCoordinator

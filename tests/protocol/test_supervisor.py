@@ -272,3 +272,13 @@ def test_a_replay_counts_and_asks_for_nothing():
     [task] = after.handle(WorkerJoined(0), 5.0)
     assert (task.first_draw, task.n_draws) == (3, 7)
     assert task.start["place"] == 3
+
+
+def test_a_tick_is_due_when_there_may_be_something_to_do():
+    supervisor = supervised()
+    working(supervisor, 0)
+    supervisor.handle(Tick(), 1.0)
+    assert not supervisor.is_due(1.0)
+    assert supervisor.is_due(1.1)  # time to look at all workers
+    supervisor.coordinator.next_wake = lambda now: 1.0
+    assert supervisor.is_due(1.0)

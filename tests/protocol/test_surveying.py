@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.engines.latency import ShiftedExponential
-from quorate.engines.virtual_passes import VirtualPasses
+from quorate.engines.virtual.passes import VirtualPasses
 from quorate.lab.scale import Pooled
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry

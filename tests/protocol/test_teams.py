@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from helpers.shards import Shards
 from quorate.engines.latency import Pareto
-from quorate.engines.virtual_passes import VirtualPasses
+from quorate.engines.virtual.passes import VirtualPasses
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry, OneQuestion
 from quorate.protocol.allocation import cyclic, groups, random_regular, worker_groups

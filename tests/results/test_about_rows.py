@@ -13,8 +13,7 @@ from helpers.one_way import rows as grouped_rows
 from helpers.one_way import table
 from helpers.processes import KillsAWorker, MeanModel
 from quorate.errors import BadInputError
-from quorate.models import linear, logistic
-from quorate.models.formula import design
+from quorate.models import design, linear, logistic
 from quorate.results import row_tables
 
 FEW = {"workers": 3, "check": False, "progress": False}

@@ -14,10 +14,9 @@ import pytest
 from numpyro.infer import MCMC, NUTS, Predictive
 
 import quorate
-from quorate.models import from_numpyro, from_pymc, logistic
+from quorate.models import design, from_numpyro, from_pymc, logistic
 from quorate.models.axes import Axes, labels_of
-from quorate.models.formula import design
-from quorate.models.formula_axes import axes_of_columns
+from quorate.models.formulas.axes import axes_of_columns
 from quorate.results.arviz import inference_data
 
 with warnings.catch_warnings():

@@ -9,10 +9,9 @@ import quorate
 from helpers.assertions import assert_covariance, assert_mean
 from helpers.processes import MeanModel
 from quorate.errors import BadInputError
-from quorate.models import linear, logistic, poisson
-from quorate.models.families import Linear, Logistic, NegativeBinomial, Poisson
-from quorate.models.formula import design
-from quorate.models.robust import Student
+from quorate.models import design, linear, logistic, poisson
+from quorate.models.regressions.families import Linear, Logistic, NegativeBinomial, Poisson
+from quorate.models.regressions.robust import Student
 from quorate.results.local import spaced
 
 N_GROUPS, SIZE, TAU, SIGMA = 100, 5, 0.8, 0.6

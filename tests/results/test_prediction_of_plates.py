@@ -49,7 +49,7 @@ def prediction(fitted):
 @pytest.fixture(scope="module")
 def points(fitted):
     """The draws that predictions of known groups are made with."""
-    return fitted.unconstrained[fitted.local.rows()[:, fitted.local.steps(N)].ravel()]
+    return fitted.unconstrained[fitted.local.rows[:, fitted.local.steps(N)].ravel()]
 
 
 def test_rows_of_known_groups_follow_the_posterior_of_their_group(points, prediction, rows):

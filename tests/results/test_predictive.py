@@ -8,8 +8,7 @@ import quorate
 from helpers.assertions import assert_mean
 from helpers.processes import KillsAWorker, MeanModel
 from quorate.errors import BadInputError
-from quorate.models import Positive, Real, from_functions, from_numpyro, linear
-from quorate.models.formula import design
+from quorate.models import Positive, Real, design, from_functions, from_numpyro, linear
 
 N_ROWS = 120
 FEW = {"workers": 2, "draws": 400, "check": False, "progress": False}

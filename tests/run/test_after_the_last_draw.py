@@ -2,7 +2,9 @@
 
 import os
 import signal
+import time
 import tracemalloc
+from contextlib import contextmanager
 from importlib import import_module
 
 import numpy as np
@@ -100,6 +102,19 @@ class Ten(MeanModel):
         return {"theta": draws[:, :-2], "sigma": np.exp(draws[:, -2:])}
 
 
+def summarised_checked_and_saved(result, n_chains):
+    """What is done with the draws of an exact run; returns the ESS of coordinates and a verdict."""
+    draws = result.unconstrained
+    result.summary_rows()
+    result.save()
+    known = _ess_of_coordinates(result)
+    question = ExactQuestion(Ten(), draws, n_chains, [], [None] * 2, ess=known)
+    points = question.proposal().points(Streams(1), 100)
+    verdict = question.answer(points, -0.5 * np.sum(points**2, axis=1))
+    result.judged(verdict).save()
+    return known, verdict
+
+
 def test_summary_check_and_files_of_an_exact_run_take_little_memory(rng, tmp_path):
     draws, n_chains = rng.normal(size=(300_000, DIM)), 125
     result = exact_result(draws, n_chains, tmp_path)
@@ -107,13 +122,7 @@ def test_summary_check_and_files_of_an_exact_run_take_little_memory(rng, tmp_pat
     import_module("arviz_stats.base")  # a check imports it
     tracemalloc.start()
     try:
-        result.summary_rows()
-        result.save()
-        known = _ess_of_coordinates(result)
-        question = ExactQuestion(Ten(), draws, n_chains, [], [None] * 2, ess=known)
-        points = question.proposal().points(Streams(1), 100)
-        verdict = question.answer(points, -0.5 * np.sum(points**2, axis=1))
-        result.judged(verdict).save()
+        known, verdict = summarised_checked_and_saved(result, n_chains)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -122,6 +131,33 @@ def test_summary_check_and_files_of_an_exact_run_take_little_memory(rng, tmp_pat
     rows = result.summary_rows()
     assert known[0] == rows["theta[0]"]["ess"]
     assert verdict.raw["sigma[1]"]["50%"] == np.sort(np.exp(draws[:, -1]))[len(draws) // 2 - 1]
+
+
+@contextmanager
+def deaf():
+    """Collects for how many seconds of its own CPU time this thread has heard no signal.
+
+    A signal comes every hundredth of a second of CPU time, and waits while numpy computes.
+    """
+    heard = [time.thread_time()]
+    before = signal.signal(signal.SIGVTALRM, lambda *_: heard.append(time.thread_time()))
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.01, 0.01)
+    try:
+        yield heard
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def test_a_signal_is_heard_within_a_second_of_work(rng, tmp_path):
+    """Of 10⁶ draws, so within its share of a second here."""
+    n_draws, n_chains = 300_000, 125
+    result = exact_result(rng.normal(size=(n_draws, DIM)), n_chains, tmp_path)
+    import_module("arviz_stats.base")  # a check imports it
+    with deaf() as heard:
+        summarised_checked_and_saved(result, n_chains)
+    assert len(heard) > 10
+    assert np.diff(heard).max() < n_draws / 10**6
 
 
 def test_many_draws_are_merged_as_few_are(rng):

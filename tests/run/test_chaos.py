@@ -11,7 +11,7 @@ import pytest
 import quorate
 from helpers.chaos import DRAWS, blocks_of, sittings, undisturbed
 from quorate.engines.packing import unpacked
-from quorate.engines.worker import Job, Worker
+from quorate.engines.workers.worker import Job, Worker
 from quorate.journal import ChainKey, JournalReader, TaskGiven
 from quorate.protocol.messages import Task
 from quorate.run.settings import Settings

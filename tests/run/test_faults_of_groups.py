@@ -10,7 +10,7 @@ import pytest
 
 import quorate
 from helpers import shops
-from helpers.processes import KillsAWorker, killed_when_it_speaks
+from helpers.processes import KillsAWorker, killed_when_it_speaks, workers_of
 from quorate.data.write import ShardSet
 from quorate.journal import Finished, JournalReader, PassRecord
 from quorate.results.saved_local import FILE
@@ -22,9 +22,10 @@ def digest(array):
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def local_digests(local, of_summary=None, of_draws=None):
+def local_digests(local, of_summary=None, of_draws=None, **options):
     """Digests of the summaries of all groups, and of draws of some; listeners may be given."""
-    summary, draws = local.summary(progress=of_summary), local.draws(SOME, progress=of_draws)
+    summary = local.summary(progress=of_summary, **options)
+    draws = local.draws(SOME, progress=of_draws, **options)
     return digest(summary.to_numpy()), digest(draws["r_g"].to_numpy())
 
 
@@ -152,9 +153,24 @@ def test_the_coordinator_killed(processes, killed, tmp_path, expected, expected_
 # ---------------------------------------------------------------- local parameters
 
 
+@pytest.mark.parametrize(("options", "starts"), [({}, False), ({"workers": 2}, True)])
+def test_small_summaries_start_workers_only_on_request(undisturbed, options, starts):
+    (undisturbed.local.folder / FILE).unlink(missing_ok=True)
+    seen, told = set(), []
+
+    def progress(*counts):
+        seen.update(workers_of(os.getpid()))
+        told.append(counts)
+
+    undisturbed.local.summary(progress=progress, **options)
+    assert bool(seen) == starts
+    assert told[-1][0] == told[-1][1] > 0
+
+
 def test_a_worker_killed_in_local_work(undisturbed, expected_local):
-    (undisturbed.local.folder / FILE).unlink()
+    (undisturbed.local.folder / FILE).unlink(missing_ok=True)
     of_summary, of_draws = KillsAWorker(), KillsAWorker()
-    assert local_digests(undisturbed.local, of_summary, of_draws) == expected_local
+    found = local_digests(undisturbed.local, of_summary, of_draws, engine="process")
+    assert found == expected_local
     assert of_summary.done
     assert of_draws.done

@@ -45,7 +45,7 @@ def test_no_row_is_told(table, tmp_path, monkeypatch):
     """All that comes back: counts, levels, the ends of ranges, and moments."""
     told = []
     monkeypatch.setattr(
-        "quorate.models.formula_learning.Learner.take", lambda self, each: told.append(each)
+        "quorate.models.formulas.learning.Learner.take", lambda self, each: told.append(each)
     )
     with pytest.raises(BadInputError):  # nothing was taken in
         quorate.design_in_place(FORMULA, files_of(table, tmp_path / "lake"))

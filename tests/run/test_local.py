@@ -152,10 +152,15 @@ def test_a_merge_has_local_parameters_too(data, tmp_path):
     np.testing.assert_array_equal(opened(tmp_path / "run").points, result.unconstrained)
     drawn = result.local.draws(["N001"], 40)
     assert drawn.sizes["chain"] == result.posterior["posterior"].sizes["chain"] == 4
+    joint = result.local.joint(["N001"], 40)
     np.testing.assert_array_equal(
-        result.local.joint(["N001"], 40).numbers.reshape(4, -1),
-        result.posterior["sample_stats/row"].sel(draw=drawn["draw"]),
+        joint.numbers.reshape(4, -1), result.posterior["sample_stats/row"].sel(draw=drawn["draw"])
     )
+    np.testing.assert_array_equal(joint.points, result.laid_out[joint.numbers])
+    again = opened(tmp_path / "run").joint(["N001"], 40)
+    np.testing.assert_array_equal(again.points, joint.points)
+    for (_, one), (_, other) in zip(joint.levels, again.levels, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_merge_with_many_groups_is_not_warned_of(tmp_path, rng):

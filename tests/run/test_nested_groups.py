@@ -6,8 +6,7 @@ from scipy.stats import norm
 
 import quorate
 from quorate.errors import BadInputError
-from quorate.models import linear, logistic
-from quorate.models.formula import design
+from quorate.models import design, linear, logistic
 
 N_STATES, N_COUNTIES, N_ROWS = 12, 4, 480
 TRUTH = {"Intercept": 0.5, "x": -1.0, "sigma": 0.5, "sd_state__Intercept": 1.0}

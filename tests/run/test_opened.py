@@ -14,8 +14,7 @@ from helpers.journals import configuration
 from quorate.cli import main
 from quorate.errors import BadInputError
 from quorate.journal import Journal, Started
-from quorate.models import linear
-from quorate.models.formula import design
+from quorate.models import Simplex, design, from_functions, linear
 from quorate.run.kept_model import NAME
 
 QUICK = {"workers": 2, "draws": 200, "progress": False}
@@ -86,6 +85,26 @@ def test_a_finished_run_is_what_it_was_and_its_model_is_not_executed(table, opti
     assert loaded.plot(["x"]) is not None
     pickle.loads((run / NAME).read_bytes())  # the control
     assert trace.is_dir()
+
+
+def test_draws_of_a_merge_are_loaded_on_scales_that_only_the_model_knows(tmp_path):
+    model = from_functions(_log_prior, _log_likelihood, {"shares": Simplex(3)})
+    rows = {"y": np.random.default_rng(4).choice(3, size=300)}
+    options = {"method": "merge", "sampler": "ellipse", "check": False} | QUICK
+    result = quorate.sample(model, rows, run_dir=tmp_path / "run", **options)
+    loaded = quorate.load(tmp_path / "run")
+    ours, theirs = (one.posterior["posterior"]["shares"] for one in (loaded, result))
+    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_allclose(ours.sum(ours.dims[-1]), 1)
+    np.testing.assert_array_equal(loaded.laid_out, result.laid_out)
+
+
+def _log_prior(p):
+    return 0.0
+
+
+def _log_likelihood(p, shard):
+    return np.log(p["shares"])[shard["y"]].sum()
 
 
 def test_what_needs_the_model_is_refused(fitted, table):

@@ -2,6 +2,8 @@
 
 import io
 import json
+import time
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -178,6 +180,22 @@ def test_lines_tell_a_note_once_and_each_phase():
         "3.5 s  worker 1 lost: exit code 9",
         one_line(DRAWING).strip(),
     ]
+
+
+def test_lines_become_rarer_as_a_run_lasts(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    file = io.StringIO()
+    listen = plain_lines(file)
+    while now < 600:  # once a second
+        listen(replace(FITTING, seconds=now))
+        now += 1
+    seconds = [float(line.split()[0]) for line in file.getvalue().splitlines()]
+    gaps = np.diff(seconds)
+    np.testing.assert_array_equal(gaps[:4], 5)
+    np.testing.assert_array_equal(gaps[-4:], 60)
+    assert np.all(np.diff(gaps) >= 0)
+    assert len(seconds) < 25
 
 
 def test_json_lines():

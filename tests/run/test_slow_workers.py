@@ -13,8 +13,8 @@ import pytest
 import quorate
 from helpers.processes import MeanModel
 from quorate.data.write import write_shards
-from quorate.engines.process import ProcessEngine
-from quorate.engines.worker import Job
+from quorate.engines.processes.engine import ProcessEngine
+from quorate.engines.workers.worker import Job
 from quorate.journal import JournalReader, WorkerEvent
 from quorate.protocol.messages import Beat, Block, Task, WorkerJoined
 from quorate.protocol.patience import Limits

@@ -121,6 +121,17 @@ def test_a_worker_without_memory_is_retired_and_the_others_take_over(method, row
     assert "MemoryError" in texts[0]
 
 
+@pytest.mark.parametrize("options", [{"scheme": "cmc"}, {"method": "exact"}])
+def test_a_lack_of_memory_that_passes_costs_nothing(options, rows, tmp_path):
+    result = sample(OutOfMemory(tmp_path / "marker"), rows, tmp_path / "run", **options)
+    whole = sample(log_likelihood, rows, tmp_path / "whole", **options)
+    np.testing.assert_array_equal(result.unconstrained, whole.unconstrained)
+    events, texts = happened(tmp_path / "run")
+    assert {what for what, _ in events} <= {"failed", "restarted"}
+    assert events[0][0] == "failed"
+    assert "MemoryError" in texts[0]
+
+
 def test_neighbours_in_a_process_are_not_retired_for_one_of_them(rows, tmp_path):
     engine = quorate.Processes(1, restarts=2)
     options = {"scheme": "cmc", "engine": engine, "on_lost_shard": "exclude"}

@@ -8,10 +8,10 @@ import click
 from quorate.cli.console import err
 from quorate.data.complete import NA
 from quorate.data.tables import open_table
-from quorate.models.formula import design
-from quorate.models.particular_priors import read_priors
+from quorate.models.formulas.design import design
 from quorate.models.protocol import Model
-from quorate.models.regressions import FAMILIES, regression, require_family
+from quorate.models.regressions.particular_priors import read_priors
+from quorate.models.regressions.ready_made import FAMILIES, regression, require_family
 from quorate.run.learning import design_in_place
 
 _OPTIONS = (

@@ -13,9 +13,9 @@ from quorate.cli.console import err
 from quorate.cli.flags import options_given
 from quorate.cli.options import options_of, taken
 from quorate.cli.sampling import resume_command, sample_command
-from quorate.engines.kube import Kube, kube_manifest
-from quorate.engines.slurm import Slurm, slurm_script
-from quorate.engines.submitted import Submitted
+from quorate.engines.submitting.kube import Kube, kube_manifest
+from quorate.engines.submitting.slurm import Slurm, slurm_script
+from quorate.engines.submitting.submitted import Submitted
 from quorate.errors import require
 
 _COMMANDS = {"sample": sample_command, "resume": resume_command}
@@ -26,6 +26,8 @@ _OF_A_SITTING = (
     "ess",
     "restarts",
     "gpus_per_worker",
+    "actors",
+    "actor_per_node",
     "output",
     "check",
     "every",

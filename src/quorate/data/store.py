@@ -90,8 +90,8 @@ class StoredShard(Mapping[str, NDArray[Any]]):
 
     def _damaged(self, what: str) -> BadInputError:
         return BadInputError(
-            f"Shard {self.number} in {self.folder} is damaged: {what}. Write the shards again, "
-            "into a new folder."
+            f"Shard {self.number} in {self.folder}, with {self.n_rows:,} rows, is damaged: {what}. "
+            "Write the shards again, into a new folder."
         )
 
 
@@ -257,5 +257,8 @@ def _sha256(content: object) -> str:
 
 
 def _tampered(path: Path) -> BadInputError:
-    message = f"{path} has changed since it was written. Write the shards again, into a new folder."
-    return BadInputError(message)
+    n_shards = sum(1 for _ in path.parent.glob("shard-*"))
+    return BadInputError(
+        f"{path} has changed since it was written, and the {n_shards:,} shards beside it cannot be "
+        "used without it. Write the shards again, into a new folder."
+    )

@@ -69,7 +69,8 @@ def drive(
         wait = min(max(supervisor.coordinator.next_wake(now) - now, 0.0), _LONGEST_WAIT)
         events: list[Event] = [DeadlinePassed()] if stop_asked(now) else engine.poll(wait)
         is_ended = carried_out(_commands(supervisor, events, engine.now()))
-        if not is_ended:  # workers have their tasks now, so that a tick may take its time
+        if not is_ended and supervisor.is_due(engine.now()):
+            # Workers have their tasks now, so that a tick may take its time
             is_ended = carried_out(supervisor.handle(Tick(), engine.now()))
     yield engine.now()
 

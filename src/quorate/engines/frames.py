@@ -3,7 +3,7 @@
 import io
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -23,14 +23,18 @@ class Frame:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def write_frame(file: BinaryIO, frame: Frame) -> None:
-    """Write a frame, whole, and flush."""
+def pieces_of(frame: Frame) -> list[bytes | memoryview]:
+    """The bytes of a frame, in order; those of its arrays are not copied."""
     arrays = {name: np.asarray(array, order="C") for name, array in frame.arrays.items()}
     shapes = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
     header = json.dumps([frame.kind, frame.fields, shapes]).encode()
-    file.write(_LENGTH.pack(len(header)) + header)
-    for array in arrays.values():
-        file.write(array.reshape(-1).data.cast("B") if array.size else b"")
+    return [_LENGTH.pack(len(header)) + header, *_bytes_of(arrays.values())]
+
+
+def write_frame(file: BinaryIO, frame: Frame) -> None:
+    """Write a frame, whole, and flush."""
+    for piece in pieces_of(frame):
+        file.write(piece)
     file.flush()
 
 
@@ -40,23 +44,48 @@ def read_frame(file: BinaryIO) -> Frame | None:
     What is no frame is a `ValueError`.
     """
     try:
-        (length,) = _LENGTH.unpack(_exactly(file, _LENGTH.size))
-        if length > _LONGEST_HEADER:
-            raise ValueError(f"a header of {length} bytes")
-        kind, fields, shapes = json.loads(bytes(_exactly(file, length)))
-        arrays = {name: _array(file, dtype, shape) for name, dtype, shape in shapes}
+        frame = _empty_frame(_exactly(file, _length(_exactly(file, _LENGTH.size))))
+        for view in _bytes_of(frame.arrays.values()):
+            _fill(file, view)
     except EOFError:
         return None
-    except (TypeError, OverflowError, MemoryError) as error:
-        raise ValueError(f"no frame: {error}") from error
-    return Frame(kind, fields, arrays)
+    return frame
+
+
+class Arriving:
+    """Frames that arrive in pieces, from a pipe that nobody waits at."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()  # of frames that are not whole yet
+        self._frame: Frame | None = None  # the first of them, if its header is there
+        self._end = _LENGTH.size  # of what is needed to go on
+
+    def whole(self, piece: bytes) -> Iterator[Frame]:
+        """The frames that are whole with one more piece. What is no frame is a `ValueError`."""
+        self._data += piece
+        while len(self._data) >= self._end:
+            if self._frame is not None:
+                yield self._filled(self._frame)
+            elif self._end == _LENGTH.size:
+                self._end += _length(self._data[: self._end])
+            else:
+                self._frame = _empty_frame(self._data[_LENGTH.size : self._end])
+                del self._data[: self._end]
+                self._end = sum(array.nbytes for array in self._frame.arrays.values())
+
+    def _filled(self, frame: Frame) -> Frame:
+        start = 0
+        for view in _bytes_of(frame.arrays.values()):
+            view[:] = self._data[start : start + len(view)]
+            start += len(view)
+        del self._data[:start]
+        self._frame, self._end = None, _LENGTH.size
+        return frame
 
 
 def packed_frame(frame: Frame) -> bytes:
     """A frame, as it would be written."""
-    file = io.BytesIO()
-    write_frame(file, frame)
-    return file.getvalue()
+    return b"".join(pieces_of(frame))
 
 
 def frames_in(data: bytes) -> Iterator[Frame]:
@@ -66,11 +95,29 @@ def frames_in(data: bytes) -> Iterator[Frame]:
         yield frame
 
 
-def _array(file: BinaryIO, dtype: str, shape: list[int]) -> NDArray[Any]:
-    array = np.empty(shape, dtype=np.dtype(dtype))
-    if array.size:
-        _fill(file, array.reshape(-1).data.cast("B"))
-    return array
+def _length(found: bytearray) -> int:
+    """Bytes of the header that comes next."""
+    (length,) = _LENGTH.unpack(found)
+    if length > _LONGEST_HEADER:
+        raise ValueError(f"a header of {length} bytes")
+    return int(length)
+
+
+def _empty_frame(header: bytearray) -> Frame:
+    """The frame with this header, whose arrays have yet to be filled."""
+    try:
+        kind, fields, shapes = json.loads(header.decode())
+        arrays = {name: np.empty(shape, dtype=np.dtype(dtype)) for name, dtype, shape in shapes}
+        if any(array.dtype.hasobject for array in arrays.values()):
+            raise ValueError("arrays of objects")
+    except (TypeError, OverflowError, MemoryError) as error:
+        raise ValueError(f"no frame: {error}") from error
+    return Frame(kind, fields, arrays)
+
+
+def _bytes_of(arrays: Iterable[NDArray[Any]]) -> list[memoryview]:
+    """The bytes of arrays, to be read or filled."""
+    return [array.reshape(-1).data.cast("B") for array in arrays if array.size]
 
 
 def _exactly(file: BinaryIO, n: int) -> bytearray:

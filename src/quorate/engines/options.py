@@ -10,13 +10,15 @@ from typing import ClassVar, Protocol
 
 from quorate._extras import require_installed
 from quorate._registry import OptionsRegistry
+from quorate._warnings import warn
 from quorate.engines.devices import CPU, checked, dealt
 from quorate.engines.drive import Engine
 from quorate.engines.faults import Handicap
-from quorate.engines.process import ProcessEngine
-from quorate.engines.ray import RayEngine
-from quorate.engines.worker import Job
-from quorate.errors import require
+from quorate.engines.processes.engine import ProcessEngine
+from quorate.engines.ray.engine import RayEngine
+from quorate.engines.workers.worker import Job
+from quorate.errors import DeviceWarning, require
+from quorate.models.protocol import runs_in_threads
 from quorate.protocol.allocation import Allocation
 
 
@@ -121,7 +123,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class Ray:
-    """Workers are actors of a Ray cluster.
+    """Workers live in actors of a Ray cluster.
 
     Parameters
     ----------
@@ -132,12 +134,22 @@ class Ray:
         How often in a row a lost worker is restarted.
     gpus_per_worker
         GPUs that a worker owns, as far as nodes have any left; the others compute on cores. With
-        0.25, four workers share a GPU.
+        0.25, four workers share a GPU. Workers that share an actor share a GPU in any case.
+    actors
+        Number of actors, by default and at most one for each worker. With fewer, workers share
+        them: they take turns, and answer the passes of an exact run together, so that the
+        coordinator has less to do. An actor computes on one core.
+    actor_per_node
+        Have one actor on each node of the cluster, so that one sum of each node travels. In passes
+        of exact runs it uses as many threads as the node has cores, if the model allows it, as
+        regressions without groups do. Everything else takes one core of each node.
     """
 
     address: str | None = None
     restarts: int = 5
     gpus_per_worker: float = 0.0
+    actors: int | None = None
+    actor_per_node: bool = False
 
     name: ClassVar[str] = "ray"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({"ray": "ray"})  # modules, and extras
@@ -149,6 +161,10 @@ class Ray:
             0 <= share <= 1 or (1 < share < inf and share == int(share)),
             f"gpus_per_worker must be a share up to 1, or a whole number, not {share}.",
         )
+        given = self.actors
+        require(given is None or given >= 1, f"actors must be at least 1, not {given}.")
+        is_clear = given is None or not self.actor_per_node
+        require(is_clear, "actors and actor_per_node exclude each other. Leave one of them out.")
 
     @property
     def compiles(self) -> bool:
@@ -168,8 +184,24 @@ class Ray:
         handicaps: Mapping[int, Handicap],
         began_at: float,
     ) -> AbstractContextManager[Engine]:
-        share = self.gpus_per_worker
-        return RayEngine(job, allocation.held, self.address, handicaps, began_at, share)
+        if self.actor_per_node and job.model is not None and not runs_in_threads(job.model):
+            warn(
+                f"{type(job.model).__name__} does not run in threads, so every node computes on "
+                "one core. Use actors in place of actor_per_node; or set runs_in_threads = True "
+                "in the model, if several threads may evaluate it at the same time.",
+                DeviceWarning,
+            )
+        held, share = allocation.held, self.gpus_per_worker
+        return RayEngine(
+            job,
+            held,
+            self.address,
+            handicaps,
+            began_at,
+            share,
+            self.actors,
+            is_per_node=self.actor_per_node,
+        )
 
 
 ENGINES: OptionsRegistry[EngineOptions] = OptionsRegistry(

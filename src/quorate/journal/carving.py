@@ -24,6 +24,8 @@ _MOST_LOCAL = PAGE_BYTES - 35  # bytes of a cell that has no overflow pages
 _LEAST_LOCAL = (PAGE_BYTES - 12) * 32 // 255 - 23
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}  # bytes, by type
 _CONSTANTS = {8: 0, 9: 1}
+MOST_MISSING = 100_000  # rows in a row; beyond that their numbers are not to be trusted
+_MOST_SHARED = 8  # times that a page is read on average: in a forged file, all rows may lead to it
 Value = int | bytes | None
 
 
@@ -60,6 +62,17 @@ def carved(folder: Path) -> Carved:
     return found
 
 
+def trusted(rows: dict[int, Row]) -> dict[int, Row]:
+    """Rows in order, up to a gap so wide that their numbers are not to be trusted."""
+    kept: dict[int, Row] = {}
+    last = 0
+    for number in sorted(rows):
+        if not 0 < number - last <= MOST_MISSING:
+            break
+        kept[number], last = rows[number], number
+    return kept
+
+
 @contextmanager
 def _content(path: Path) -> Iterator[bytes | mmap.mmap]:
     with path.open("rb") as file:
@@ -75,6 +88,8 @@ class _Pages:
 
     def __init__(self, content: bytes | mmap.mmap, log: dict[int, bytes]) -> None:
         self._content, self._log = content, log
+        self.n_bytes = len(content) + PAGE_BYTES * len(log)
+        self.left = _MOST_SHARED * self.n_bytes  # bytes of rows that are yet to be read
 
     def __iter__(self) -> Iterator[int]:
         n_pages = -(-len(self._content) // PAGE_BYTES)
@@ -157,7 +172,11 @@ def _n_local(length: int) -> int:
 
 
 def _payload(pages: _Pages, cell: _Cell) -> bytes:
+    """The bytes of a row, from all of its pages; of a row longer than the file, only the first."""
     parts, lacking, link = [cell.local], cell.length - len(cell.local), cell.overflow
+    if lacking > min(pages.n_bytes, pages.left):
+        return cell.local
+    pages.left -= lacking
     while lacking > 0 and link > 0 and (page := pages[link]):
         parts.append(page[4 : 4 + lacking])
         lacking -= PAGE_BYTES - 4

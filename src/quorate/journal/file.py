@@ -37,9 +37,11 @@ _PATIENCE_MS = 5000
 _PRIMARY = 0xFF  # of the codes of SQLite: the rest says more
 SALVAGE = "`quorate salvage RUN` makes a new journal of what can be read"
 LOST = "restore it from a copy, or start a new run in another folder"
+NAME_A_RUN = "name the folder of a run"
+ANOTHER_VERSION = "open it with the quorate that wrote it, or a later one"
 DAMAGED = ("is damaged", SALVAGE)
 _TROUBLES = {
-    sqlite3.SQLITE_NOTADB: ("is not a journal", "name the folder of a run"),
+    sqlite3.SQLITE_NOTADB: ("is not a journal", NAME_A_RUN),
     sqlite3.SQLITE_FULL: (
         "cannot grow because the disk is full",
         "what was written before is safe: make room and resume the run",
@@ -115,7 +117,7 @@ def make(folder: Path, configuration: Mapping[str, Any]) -> None:
 def require_file(path: Path) -> None:
     """Refuse a journal that does not exist or is empty."""
     if not path.is_file():
-        raise JournalError(str(path), "does not exist", "name the folder of a run")
+        raise JournalError(str(path), "does not exist", NAME_A_RUN)
     if not path.stat().st_size:
         raise JournalError(str(path), "is empty", "the run has no draws: start a new one")
 
@@ -194,15 +196,13 @@ def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> No
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
-        way_out = "name the folder of a run"
-        raise JournalError(str(path), "is an SQLite file of another program", way_out)
+        raise JournalError(str(path), "is an SQLite file of another program", NAME_A_RUN)
     if version in _WRITTEN_BY:
         what = f"has schema {version}, which this quorate does not read"
         raise JournalError(str(path), what, f"open it with quorate {_WRITTEN_BY[version]}")
     if version > SCHEMA:
         what = f"has schema {version}, and this quorate reads schema {SCHEMA}"
-        way_out = "open it with the quorate that wrote it, or a later one"
-        raise JournalError(str(path), what, way_out)
+        raise JournalError(str(path), what, ANOTHER_VERSION)
     tables = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
     expected = {name.encode(): sql.encode() for name, sql in (TABLES | _SQLITE_TABLES).items()}
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()

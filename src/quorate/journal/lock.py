@@ -92,6 +92,14 @@ def acknowledged(folder: Path) -> int | None:
     raise DamagedCountError
 
 
+def known_count(folder: Path) -> int:
+    """How many rows of the log were acknowledged, as far as that is told; 0 if it is not."""
+    try:
+        return acknowledged(folder) or 0
+    except DamagedCountError:
+        return 0
+
+
 def _content(folder: Path) -> bytes:
     try:
         return (folder / NAME).read_bytes()

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quorate._warnings import warn
-from quorate.errors import JournalError, JournalWarning
+from quorate.errors import JournalWarning
 from quorate.journal import file as journal_file
 from quorate.journal import lock as journal_lock
+from quorate.journal.carving import MOST_MISSING
+from quorate.journal.damage import refusal, told_with_count
 from quorate.journal.records import (
     AnyArray,
     BlockRecord,
@@ -27,7 +29,6 @@ from quorate.journal.records import (
 )
 
 _BATCH = 16  # rows; between batches the writer may tidy up
-MOST_MISSING = 100_000  # rows in a row; beyond that their numbers are not to be trusted
 _ROWS = "SELECT id, header, crc, body FROM {} WHERE id > ? ORDER BY id LIMIT ?"
 
 Place = tuple[ChainKey, str]  # of an array of a state: whose, and its name
@@ -66,7 +67,7 @@ class JournalReader:
         self._n_acknowledged = 0
         self._count_is_lost = False
         self._folder, self._path = folder, folder / journal_file.NAME
-        with journal_file.told_clearly(self._path):
+        with told_with_count(self._path):
             self._connection = journal_file.connect(folder, writable=False)
 
     def __enter__(self) -> "JournalReader":
@@ -81,12 +82,12 @@ class JournalReader:
 
     def configuration(self) -> dict[str, Any]:
         """What the run was started with."""
-        with journal_file.told_clearly(self._path):
+        with told_with_count(self._path):
             return journal_file.configuration(self._connection, self._path)
 
     def check_structure(self) -> None:
         """Refuse a file whose pages do not hang together; reads all of it."""
-        with journal_file.told_clearly(self._path):
+        with told_with_count(self._path):
             journal_file.check_structure(self._connection, self._path)
 
     def records(self) -> Iterator[Record]:
@@ -143,7 +144,7 @@ class JournalReader:
         return arrays
 
     def _rows(self, table: str, after: int, limit: int) -> list[Row]:
-        with journal_file.told_clearly(self._path):
+        with told_with_count(self._path):
             found = self._connection.execute(_ROWS.format(table), (after, limit)).fetchall()
         return [Row(*row) for row in found]
 
@@ -151,12 +152,12 @@ class JournalReader:
         """The furthest row; pages of a damaged file may lead back."""
         furthest = max(row.id for row in rows)
         if furthest <= after:
-            raise JournalError(str(self._path), *journal_file.DAMAGED)
+            raise refusal(self._path)
         return furthest
 
     def _batch(self, after: int) -> list[Row]:
         """Rows of the log, or at its end, at the same moment, a look at whether all are there."""
-        with journal_file.told_clearly(self._path), journal_file.transaction(self._connection):
+        with told_with_count(self._path), journal_file.transaction(self._connection):
             rows = self._rows("log", after, _BATCH)
             if not rows:
                 self._count_lacking()
@@ -174,7 +175,7 @@ class JournalReader:
             self._count_is_lost = True
 
     def _has_log_without_count(self) -> bool:
-        with journal_file.told_clearly(self._path):
+        with told_with_count(self._path):
             counted = journal_file.is_counted(self._connection)
         lock = self._folder / journal_lock.NAME
         return counted and journal_file.has_log(self._folder) and not lock.exists()
@@ -197,7 +198,7 @@ class JournalReader:
             self.dropped[row.id] = str(damage)
             return None
         if not 0 < row.id - self.last_row <= MOST_MISSING:
-            raise JournalError(str(self._path), *journal_file.DAMAGED)
+            raise refusal(self._path)
         for missing in range(self.last_row + 1, row.id):
             self.dropped.setdefault(missing, "it is missing")
         self.last_row = row.id
@@ -233,7 +234,7 @@ class JournalReader:
         if not self._count_is_lost:
             return told
         unknown = f"{journal_lock.NAME} is damaged or missing, so more rows may be lost at the end"
-        return f"{told}. {unknown}" if told else unknown
+        return f"{told or f'{n_rows} rows can be read'}. {unknown}"
 
 
 def state_fields(key: ChainKey, name: str, draw: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.errors import require
+from quorate.errors import BadInputError
 from quorate.journal.events import Event, event_fields, event_of
 from quorate.protocol.messages import Block, Task
 
@@ -103,16 +103,17 @@ def write_row(
     specs, chunks = [], []
     for array in arrays:
         dtype = array.dtype
-        require(dtype.kind in _NUMBERS, f"A journal holds arrays of numbers, not of {dtype}.")
+        if dtype.kind not in _NUMBERS:
+            raise BadInputError(f"A journal holds arrays of numbers, not of {dtype}.")
         specs.append((dtype.str, array.shape))
         chunks.append(array.tobytes())
     header = _encode([fields, specs]).encode()
     body = b"".join(chunks)
-    require(
-        len(header) + len(body) < _MAX_BYTES,
-        f"A row of {len(body):,} bytes does not fit: a row of the journal holds less than "
-        f"{_MAX_BYTES:,} bytes. Make blocks smaller.",
-    )
+    if len(header) + len(body) >= _MAX_BYTES:
+        raise BadInputError(
+            f"A row of {len(body):,} bytes does not fit: a row of the journal holds less than "
+            f"{_MAX_BYTES:,} bytes. Make blocks smaller."
+        )
     return Row(number, header, _checksum(table, number, header, body), body)
 
 

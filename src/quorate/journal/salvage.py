@@ -12,9 +12,9 @@ from quorate._files import sync
 from quorate.errors import JournalError, JournalWarning
 from quorate.journal import file as journal_file
 from quorate.journal import lock as journal_lock
-from quorate.journal.carving import Carved, carved
-from quorate.journal.reader import MOST_MISSING, JournalReader
-from quorate.journal.records import BlockRecord, PassRecord, Row, read_row
+from quorate.journal.carving import Carved, carved, trusted
+from quorate.journal.reader import JournalReader
+from quorate.journal.records import BlockRecord, PassRecord, read_row
 from quorate.journal.writer import Journal
 
 _ASIDE = "journal.damaged"
@@ -68,7 +68,7 @@ def salvage(folder: Path) -> Salvaged | None:
     """
     path = folder / journal_file.NAME
     if not path.is_file():
-        raise JournalError(str(path), "does not exist", "name the folder of a run")
+        raise JournalError(str(path), "does not exist", journal_file.NAME_A_RUN)
     with journal_file.told_clearly(path):
         lock, saved = journal_lock.Lock(folder), None
         try:
@@ -93,7 +93,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _replaced(folder: Path) -> Salvaged:
-    found, n_rows = carved(folder), _acknowledged(folder)
+    found, n_rows = carved(folder), journal_lock.known_count(folder)
     new = folder / _NEW
     rmtree(new, ignore_errors=True)
     new.mkdir()
@@ -111,13 +111,6 @@ def _replaced(folder: Path) -> Salvaged:
     return told
 
 
-def _acknowledged(folder: Path) -> int:
-    try:
-        return journal_lock.acknowledged(folder) or 0
-    except journal_lock.DamagedCountError:
-        return 0
-
-
 def _write(new: Path, found: Carved, damaged: Path) -> int:
     """Write the rows that were found, as they are; returns how many there have been."""
     run = found.rows["run"].get(1)
@@ -126,7 +119,7 @@ def _write(new: Path, found: Carved, damaged: Path) -> int:
         what = "has lost the configuration of its run, without which the rest is of no use"
         raise JournalError(str(damaged), what, journal_file.LOST)
     journal_file.make(new, configuration)
-    log = _without_chasm(found.rows["log"])
+    log = trusted(found.rows["log"])
     n_rows = max(found.n_written, *log, 0)
     connection = sqlite3.connect(new / journal_file.NAME, isolation_level=None)
     try:
@@ -136,17 +129,6 @@ def _write(new: Path, found: Carved, damaged: Path) -> int:
     finally:
         connection.close()
     return n_rows
-
-
-def _without_chasm(rows: dict[int, Row]) -> dict[int, Row]:
-    """Rows in order, up to a gap so wide that their numbers are not to be trusted."""
-    kept: dict[int, Row] = {}
-    last = 0
-    for number in sorted(rows):
-        if not 0 < number - last <= MOST_MISSING:
-            break
-        kept[number], last = rows[number], number
-    return kept
 
 
 def _put_aside(folder: Path) -> Path:

@@ -29,6 +29,7 @@ from typing import Any
 from quorate._warnings import warn
 from quorate.errors import BadInputError, JournalError, JournalWarning
 from quorate.journal import file as journal_file
+from quorate.journal.damage import told_with_count
 from quorate.journal.lock import Lock
 from quorate.journal.reader import JournalReader, Place, Reached, state_fields
 from quorate.journal.records import (
@@ -83,7 +84,7 @@ class Journal:
         """
         path = folder / journal_file.NAME
         journal_file.require_file(path)
-        with journal_file.told_clearly(path):
+        with told_with_count(path):
             lock = Lock(folder)
             try:
                 return cls._caught_up(folder, lock)

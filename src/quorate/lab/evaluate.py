@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array
-from quorate.engines import virtual
+from quorate.engines.virtual import engine as virtual
 from quorate.errors import SingularCovarianceError
 from quorate.lab.error import relative_error
 from quorate.lab.specs import Curve, Reading

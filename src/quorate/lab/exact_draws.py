@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from quorate._types import Array
-from quorate.engines.virtual_passes import Answering
+from quorate.engines.virtual.passes import Answering
 from quorate.models.subposterior import Target, log_densities
 from quorate.numerics.importance import Weighted, student_points
 from quorate.numerics.linalg import spd_inverse
@@ -22,7 +22,7 @@ from quorate.samplers.sobol import shifted_points
 
 @dataclass(frozen=True, eq=False)
 class WeightedShards:
-    """Subposteriors for `quorate.engines.virtual.Cluster`: many weighted points of each.
+    """Subposteriors for `quorate.engines.virtual.engine.Cluster`: many weighted points of each.
 
     Draws are independent, so merges see no autocorrelation.
     """

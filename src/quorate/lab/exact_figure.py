@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from quorate._types import Array, Progress
-from quorate.engines import virtual
 from quorate.engines.latency import LatencyModel, Pareto, Scaled, Slowed
-from quorate.engines.virtual_passes import VirtualPasses
-from quorate.engines.worker import Job, Worker
+from quorate.engines.virtual import engine as virtual
+from quorate.engines.virtual.passes import VirtualPasses
+from quorate.engines.workers.worker import Job, Worker
 from quorate.errors import SingularCovarianceError, require
 from quorate.lab.exact_cases import N_SHARDS, Case
 from quorate.lab.exact_draws import Remembering, WeightedShards

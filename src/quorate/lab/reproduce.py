@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quorate._types import Array, Progress
-from quorate.engines import virtual
+from quorate.engines.virtual import engine as virtual
 from quorate.lab.evaluate import Realisation
 from quorate.lab.specs import BAND, DIM, Curve, Experiment
 from quorate.models.gaussian import paper_subposteriors

@@ -13,8 +13,8 @@ import numpy as np
 from quorate._types import Array, BoolArray, IntArray, Progress
 from quorate.engines.frames import packed_frame
 from quorate.engines.latency import LatencyModel, Pareto, ShiftedExponential
-from quorate.engines.service import answer_frame, task_frame
-from quorate.engines.virtual_passes import VirtualPasses
+from quorate.engines.virtual.passes import VirtualPasses
+from quorate.engines.workers.service import answer_frame, task_frame
 from quorate.errors import require
 from quorate.lab.specs import TAIL_INDEX
 from quorate.numerics.streams import Streams

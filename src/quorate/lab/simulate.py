@@ -6,10 +6,10 @@ from typing import Any, Literal
 import numpy as np
 
 from quorate._types import Array, Progress
-from quorate.engines import virtual
 from quorate.engines.latency import LatencyModel, parse_latency
-from quorate.engines.virtual_passes import VirtualPasses
-from quorate.engines.worker import Job, Worker
+from quorate.engines.virtual import engine as virtual
+from quorate.engines.virtual.passes import VirtualPasses
+from quorate.engines.workers.worker import Job, Worker
 from quorate.errors import UnreachableError, require
 from quorate.lab.error import relative_error, second_moment
 from quorate.models.gaussian import ROWS, GaussianSubposteriors, paper_subposteriors

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from quorate._lazy import lazily
 
 if TYPE_CHECKING:
-    from quorate.models.bambi import from_bambi
-    from quorate.models.formula import design
-    from quorate.models.functions import from_functions
-    from quorate.models.numpyro import from_numpyro
-    from quorate.models.pymc import from_pymc
-    from quorate.models.regressions import (
+    from quorate.models.formulas.design import design
+    from quorate.models.programs.bambi import from_bambi
+    from quorate.models.programs.functions import from_functions
+    from quorate.models.programs.numpyro import from_numpyro
+    from quorate.models.programs.pymc import from_pymc
+    from quorate.models.regressions.ready_made import (
         linear,
         logistic,
         negative_binomial,
@@ -47,12 +47,12 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "bambi": ("from_bambi",),
-        "formula": ("design",),
-        "functions": ("from_functions",),
-        "numpyro": ("from_numpyro",),
-        "pymc": ("from_pymc",),
-        "regressions": (
+        "programs.bambi": ("from_bambi",),
+        "formulas.design": ("design",),
+        "programs.functions": ("from_functions",),
+        "programs.numpyro": ("from_numpyro",),
+        "programs.pymc": ("from_pymc",),
+        "regressions.ready_made": (
             "linear",
             "logistic",
             "negative_binomial",

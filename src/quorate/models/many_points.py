@@ -2,8 +2,8 @@
 
 `betas` is (n_points, p). η = Xβ of a chunk of rows and all points is one matrix product, small
 enough to stay in the cache; everything else is done on it in place. Sums that are linear in η need
-no η: Σ y_i η_i is (Xᵀy)β. Values are those of `quorate.models.families`, but for rounding. A point
-that is not finite, or where exp overflows, spoils only its own values.
+no η: Σ y_i η_i is (Xᵀy)β. Values are those of `quorate.models.regressions.families`,
+but for rounding. A point that is not finite, or where exp overflows, spoils only its own values.
 """
 
 from collections.abc import Callable, Iterator

@@ -41,6 +41,11 @@ def compiles(model: Model) -> bool:
     return bool(getattr(model, "is_compiled", False))
 
 
+def runs_in_threads(model: Model) -> bool:
+    """Whether several threads may evaluate the model at the same time, each on another shard."""
+    return bool(getattr(model, "runs_in_threads", False))
+
+
 def for_workers(model: Model) -> Model:
     """The model without what workers do not need: the encoding of a formula brings pandas along."""
     lighter: Callable[[], Model] | None = getattr(model, "without_encoding", None)

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError
-from quorate.models.family import Family
 from quorate.models.groups.levels import Uniforms, levels_of
 from quorate.models.observed import extras_of
 from quorate.models.protocol import Model, Shard
+from quorate.models.regressions.family import Family
 
 Ability = Literal["log_likelihood", "responses", "prior_draws"]
 Seeds = NDArray[np.uint32]

@@ -13,13 +13,13 @@ import numpy as np
 
 from quorate.data.tables import open_table
 from quorate.errors import BadInputError, require
-from quorate.models.bambi import from_bambi
 from quorate.models.checks import require_model
 from quorate.models.groups.programs.pymc import LocalPymcModel
-from quorate.models.numpyro import from_numpyro
+from quorate.models.programs.bambi import from_bambi
+from quorate.models.programs.numpyro import from_numpyro
+from quorate.models.programs.pymc import PymcModel, from_pymc
+from quorate.models.programs.pymc_rows import with_rows
 from quorate.models.protocol import Model
-from quorate.models.pymc import PymcModel, from_pymc
-from quorate.models.pymc_rows import with_rows
 
 _OTHERWISE = "Say it yourself: from_numpyro(program, split={'X': 0, 'y': 0}, data=data)."
 

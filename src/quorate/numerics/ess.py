@@ -161,9 +161,10 @@ def _rank_normalised(draws: Array) -> Array:
     """Normal scores of the ranks among all chains (Blom 1958)."""
     flat = draws.reshape(-1, *draws.shape[2:])
     order, ordered = _sorted(flat)
-    if flat.ndim == 1 and np.all(ordered[1:] > ordered[:-1]):  # none are equal or NaN
+    if np.all(ordered[1:] > ordered[:-1]):  # none are equal or NaN
         scores = ordered  # whose memory is used again
-        scores[order] = _scores_in_order(len(flat))
+        in_order = _scores_in_order(len(flat)).reshape(-1, *(1,) * (flat.ndim - 1))
+        np.put_along_axis(scores, order, in_order, axis=0)
     else:
         scores = _scores(_ranks(flat, order, ordered), len(flat))
     return scores.reshape(draws.shape)

@@ -28,8 +28,16 @@ _FAR_AHEAD = 64  # draws that one of many chains may be ahead, so that passes st
 
 def log_base(z: Array) -> Array:
     """Log density of the base at z (n, d), in units of the fit and up to a constant: (n,)."""
-    dim = z.shape[-1]
-    return np.asarray(-(DEGREES + dim) / 2 * np.log1p(np.sum(z * z, axis=-1) / DEGREES))
+    return _log_base(_squares(z), z.shape[-1])
+
+
+def _squares(z: Array) -> Array:
+    return np.asarray(np.add.reduce(z * z, axis=-1))
+
+
+def _log_base(squares: Array, dim: int) -> Array:
+    """Log density of the base where z² is `squares`."""
+    return np.asarray(-(DEGREES + dim) / 2 * np.log1p(squares / DEGREES))
 
 
 class Ensemble(InStep):
@@ -74,6 +82,7 @@ class Ensemble(InStep):
         self._thin = thin
         self._base = base
         self._z = snapped(z)
+        self._squares = _squares(self._z)
         self._values = values.copy()
         self._n_settling = n_settling
         self._n_steps = n_settling + thin * n_draws
@@ -87,7 +96,10 @@ class Ensemble(InStep):
         self._proposal = np.empty((n_chains, dim))
         self._kept = Kept(base, n_chains, n_draws)
         self.n_evaluations = 0
-        self._begin(np.arange(n_chains))
+        every = np.arange(n_chains)
+        self._begin(every)
+        self._propose(every)
+        self._asking = self._choose()
 
     @property
     def n_chains(self) -> int:
@@ -107,7 +119,7 @@ class Ensemble(InStep):
     @property
     def is_done(self) -> bool:
         """Whether every chain has made all its draws."""
-        return bool(np.all(self._step >= self._n_steps))
+        return self._fewest_steps >= self._n_steps
 
     def extend(self, n_draws: int) -> None:
         """Make so many draws of each chain; fewer than before is no change."""
@@ -116,42 +128,48 @@ class Ensemble(InStep):
             at_end = np.flatnonzero(self._step >= self._n_steps)
             self._n_steps += n_more
             self._begin(at_end)
+            self._propose(at_end)
+            self._asking = self._choose()
 
     def points(self) -> Array:
         """Where chains that are not done ask for the log posterior, (n, d)."""
-        return self._base.points(self._proposal[self._asking()])
+        return self._base.points(self._proposal[self._asking])
 
     def take(self, values: Array, gradients: Array | None) -> None:
         """Take the log posterior at all `points`; -inf where there is no density."""
-        asking = self._asking()
+        asking = self._asking
         self.n_evaluations += len(asking)
+        z = self._proposal[asking]
+        squares = _squares(z)
         with np.errstate(invalid="ignore"):
-            is_above = values - log_base(self._proposal[asking]) > self._height[asking]
+            is_above = values - _log_base(squares, z.shape[1]) > self._height[asking]
         moved = asking[is_above]
-        self._z[moved], self._values[moved] = self._proposal[moved], values[is_above]
+        self._z[moved], self._squares[moved] = z[is_above], squares[is_above]
+        self._values[moved] = values[is_above]
         stayed = self._shrink(asking[~is_above])
-        self._finish(np.sort(np.concatenate([moved, stayed])))
+        self._finish(np.sort(np.concatenate([moved, stayed])) if len(stayed) else moved)
+        self._propose(asking[self._step[asking] < self._n_steps])
+        self._asking = self._choose()
 
-    def _asking(self) -> IntArray:
+    def _choose(self) -> IntArray:
         """Chains that go on. Those far ahead wait: a run that ends early cannot use their draws."""
         ahead = _AHEAD if self.n_chains <= _MANY else _FAR_AHEAD
         end = min(self._n_steps, self._fewest_steps + ahead * self._thin)
-        return np.flatnonzero(self._step < end)
+        return (self._step < end).nonzero()[0]
 
     def _begin(self, chains: IntArray) -> None:
         """Begin a step: a scale, an ellipse, a height and a first angle."""
         if not len(chains):
             return
-        numbers, z = self._numbers.of(chains, self._step[chains]), self._z[chains]
-        squares = np.sum(z * z, axis=1)
+        numbers, squares = self._numbers.of(chains, self._step[chains]), self._squares[chains]
         scales = np.sqrt((DEGREES + squares) / (2 * numbers.gammas))
         self._other[chains] = snapped(scales[:, None] * numbers.normals)
-        self._height[chains] = self._values[chains] - log_base(z) + numbers.heights
+        log_base = _log_base(squares, self._z.shape[1])
+        self._height[chains] = self._values[chains] - log_base + numbers.heights
         self._n_tries[chains] = 0
         angles = 2 * pi * numbers.angles
         self._angle[chains], self._high[chains] = angles, angles
         self._low[chains] = angles - 2 * pi
-        self._propose(chains)
 
     def _propose(self, chains: IntArray) -> None:
         angles = self._angle[chains, None]
@@ -165,24 +183,24 @@ class Ensemble(InStep):
         """Shrink the brackets of chains whose point was refused; returns those that stay put."""
         angles = self._angle[chains]
         is_low = angles < 0
-        self._low[chains[is_low]] = angles[is_low]
-        self._high[chains[~is_low]] = angles[~is_low]
-        self._n_tries[chains] += 1
-        low, width = self._low[chains], self._high[chains] - self._low[chains]
-        shares = self._numbers.angles(chains, self._step[chains], self._n_tries[chains])
+        low = np.where(is_low, angles, self._low[chains])
+        high = np.where(is_low, self._high[chains], angles)
+        tries = self._n_tries[chains] + 1
+        self._low[chains], self._high[chains], self._n_tries[chains] = low, high, tries
+        width = high - low
+        shares = self._numbers.angles(chains, self._step[chains], tries)
         self._angle[chains] = low + width * shares
-        is_narrow = width < _NARROW
-        self._propose(chains[~is_narrow])
-        return chains[is_narrow]
+        return chains[width < _NARROW]
 
     def _finish(self, chains: IntArray) -> None:
         """Keep the draws of chains that have ended a step, and begin their next steps."""
-        n_done = self._step[chains] + 1 - self._n_settling
+        steps = self._step[chains] + 1
+        n_done = steps - self._n_settling
         kept: NDArray[np.bool_] = (n_done > 0) & (n_done % self._thin == 0)
         ready = chains[kept]
         places = n_done[kept] // self._thin - 1
         self._kept.put(ready, places, self._z[ready], self._values[ready])
-        self._step[chains] += 1
-        self._fewest_steps = int(self._step.min())
+        self._step[chains] = steps
+        self._fewest_steps = int(np.minimum.reduce(self._step))
         self._numbers.forget_before(self._fewest_steps)
-        self._begin(chains[self._step[chains] < self._n_steps])
+        self._begin(chains[steps < self._n_steps])

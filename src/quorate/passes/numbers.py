@@ -45,23 +45,26 @@ class StepNumbers:
         self._first, self._end = 0, 0  # pages that are known
         # Page p is at place p modulo the number of places
         self._known = np.empty((4, n_chains, _PAGE, dim + 2 + _ANGLES))
+        self._angles = np.empty((n_chains, _ANGLES))  # of the steps that were asked for last
         self._next: Future[Array] | None = None
 
     def of(self, chains: IntArray, steps: IntArray) -> Numbers:
-        """The numbers with which step `steps[i]` of chain `chains[i]` begins."""
+        """The numbers with which step `steps[i]` of chain `chains[i]` begins.
+
+        `angles` then knows those of this step.
+        """
         while self._end <= int(steps.max()) // _PAGE:
             self._add_page()
         pages, rows = np.divmod(steps, _PAGE)
         dim = self._dim
-        found = self._known[pages % len(self._known), chains, rows, : dim + 3]
+        found = self._known[pages % len(self._known), chains, rows]
+        self._angles[chains] = found[:, dim + 2 :]
         return Numbers(found[:, :dim], found[:, dim], found[:, dim + 1], found[:, dim + 2])
 
     def angles(self, chains: IntArray, steps: IntArray, tries: IntArray) -> Array:
-        """Uniforms for angle number `tries[i]` of the steps, (n,)."""
-        pages, rows = np.divmod(steps, _PAGE)
-        columns = self._dim + 2 + np.minimum(tries, _ANGLES - 1)
-        found = self._known[pages % len(self._known), chains, rows, columns]
-        for i in np.flatnonzero(tries >= _ANGLES).tolist():
+        """Uniforms for angle number `tries[i]` of the steps that chains are at, (n,)."""
+        found = self._angles[chains, np.minimum(tries, _ANGLES - 1)]
+        for i in (tries >= _ANGLES).nonzero()[0].tolist():
             found[i] = self._further_angle(int(chains[i]), int(steps[i]), int(tries[i]))
         return np.asarray(found)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.engines.latency import LatencyModel
-from quorate.engines.virtual_passes import VirtualPasses
+from quorate.engines.virtual.passes import VirtualPasses
 from quorate.errors import require
 from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry, Pass, Phase

@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from quorate.engines.virtual import Cluster, Drawn
+from quorate.engines.virtual.engine import Cluster, Drawn
 from quorate.models.gaussian import GaussianSubposteriors
 from quorate.numerics.streams import Streams
 from quorate.protocol.coordinator import Coordinator

@@ -27,11 +27,11 @@ class EnsembleDraws:
 
     @property
     def n_complete(self) -> int:
-        return self._inquiry.n_complete
+        return self._schedule.n_complete
 
     @property
     def n_offered(self) -> int:
-        return self._inquiry.n_complete
+        return self._schedule.n_complete
 
     @property
     def n_chains(self) -> int:

@@ -129,22 +129,19 @@ class Ledger:
 
         `extras` may hold the fits that warm-up found of the shards.
         """
-        self._append(cell, payload, chain)
+        n_draws, before = len(payload), self.n_received[cell]
+        self._columns.append(cell, payload)
+        extend(self._stretches[cell], chain, before)
         self._cell_of_block.append(cell)
-        self._size_of_block.append(len(payload))
+        self._size_of_block.append(n_draws)
         if extras:
             self._fits |= fits_among(extras, self.cells[cell])
-        before = self.n_received[cell]
-        self.n_received[cell] = before + len(payload)
+        self.n_received[cell] = before + n_draws
         if before == self.n_complete:
             self._n_furthest_behind -= 1
             if not self._n_furthest_behind:
                 self._count()
         return self.n_complete
-
-    def _append(self, cell: int, payload: Array, chain: int) -> None:
-        self._columns.append(cell, payload)
-        extend(self._stretches[cell], chain, len(payload))
 
     def keep_on(self, make_shelf: Callable[[], Shelf]) -> None:
         """Keep batches outside of memory once they are many."""
@@ -183,8 +180,8 @@ class Ledger:
         shard = sum(map(len, self.cells))
         self.cells.append((shard,))
         self.n_received.append(len(draws))
-        self._stretches.append([])
-        self._append(len(self.cells) - 1, draws[:, None], 0)
+        self._stretches.append([Stretch(0, 0)])
+        self._columns.append(len(self.cells) - 1, draws[:, None])
         if fit is not None:
             self._fits[shard] = fit
         self._count()

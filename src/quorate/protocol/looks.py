@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from quorate._types import Array, IntArray
 from quorate.merging.consensus import merge
 from quorate.merging.pairing import every_draw, n_paired
-from quorate.numerics.linalg import add_ridge, spd_inverse
+from quorate.numerics.linalg import spd_inverse
 from quorate.numerics.moments import running_covariances
 from quorate.numerics.streams import Streams
 from quorate.protocol.scheme import Looks
@@ -56,6 +56,7 @@ def consensus_looks(
         Number of shards of each cell.
     """
     covs, _ = running_covariances(np.swapaxes(draws, 0, 1))
+    covs += merging.cov_ridge * np.eye(draws.shape[-1])
     shards, n_known = np.arange(draws.shape[1]), np.repeat(n_batches, sizes, axis=1)
     n_complete = n_batches.min(axis=1)
     counts = np.where(n_complete, n_paired(n_batches), 0) if merging.every_draw else n_complete
@@ -64,7 +65,7 @@ def consensus_looks(
     at_once = max(1, _MATRICES_AT_ONCE // draws.shape[1])
     for first in range(0, len(begun), at_once):
         some = begun[first : first + at_once]
-        precisions = spd_inverse(add_ridge(covs[shards, n_known[some] - 1], merging.cov_ridge))
+        precisions = spd_inverse(covs[shards, n_known[some] - 1])
         posterior_covs = spd_inverse(precisions.sum(axis=1))
         if merging.every_draw:
             which = every_draw(n_batches[some], Streams(merging.seed))

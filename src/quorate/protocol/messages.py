@@ -63,8 +63,8 @@ class Evaluate(NamedTuple):
 class ShardTask(NamedTuple):
     """Worker `worker` computes something of the rows of one shard, after a run.
 
-    `what` names the work: see `quorate.engines.after`. `points` (n_points, d) are draws of the
-    parameters; `numbers` (n_points,) tell which draws of the run they are, and are keys of
+    `what` names the work: see `quorate.engines.workers.after`. `points` (n_points, d) are draws of
+    the parameters; `numbers` (n_points,) tell which draws of the run they are, and are keys of
     randomness. `given` are other arrays that the work takes, by name. The work on a shard is cut
     into `n_pieces`, of which this is number `piece`.
     """

@@ -89,9 +89,14 @@ class PassSchedule:
         self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
         self._put_off: list[int] = []  # lanes whose question is answered, but not taken in
         self._has_begun = False
-        self._n_complete = 0  # as the inquirer says, which only an answer changes
+        self._n_complete = 0
         if not needs_surveys:
             self._begin()
+
+    @property
+    def n_complete(self) -> int:
+        """As the inquirer says, which only an answer changes."""
+        return self._n_complete
 
     @property
     def n_surveyed(self) -> int:
@@ -127,6 +132,8 @@ class PassSchedule:
         lane, question, first, part = key
         asked = self.inquirer.open[lane]
         size = block_size(len(asked.points))
+        if size >= len(asked.points):
+            return first + size
         is_draw = asked.phase == "draw"  # which has more than one block only if devices are there
         n_more = self._requests.n_within(worker, _TASK_SECONDS) - 1 if is_draw else 0
         begun, *after = self._blocks[lane][first // size :][: 1 + n_more]

@@ -4,10 +4,10 @@ Every step takes a time that does not depend on how much was asked for: a pass o
 workers makes as many requests.
 """
 
+from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from math import inf
-from statistics import median
 
 _LATE = 2.0  # times the usual time after which a part is asked of another worker
 _QUICKER = 10.0  # times, of a worker that does at once what others are at
@@ -28,7 +28,8 @@ class Requests:
         self._waiting: OrderedDict[Key, float] = OrderedDict()
         self._late: dict[Key, None] = {}
         self._newly_late: list[Key] = []
-        self._times: deque[float] = deque(maxlen=_RECENT)
+        self._times: deque[float] = deque()  # the last ones
+        self._in_order: list[float] = []  # the same, sorted
         self._paces: dict[int, float] = {}  # seconds for each key, of a worker's last answer
         self._patience = inf
 
@@ -77,8 +78,7 @@ class Requests:
         found = [self._asked.get(key, {}).pop(worker, None) for key in keys]
         since = next((moment for moment in found if moment is not None), None)
         if since is not None:
-            self._times.append(now - since)
-            self._patience = _LATE * median(self._times)
+            self._took(now - since)
             self._paces[worker] = (now - since) / len(keys)
         for key in keys:
             self._of_worker.get(worker, {}).pop(key, None)
@@ -117,6 +117,16 @@ class Requests:
     def next_late(self) -> float:
         """When the next of them will be late; infinity if that is not known."""
         return next((since + self._patience for since in self._waiting.values()), inf)
+
+    def _took(self, seconds: float) -> None:
+        """Note how long an answer took."""
+        self._times.append(seconds)
+        insort(self._in_order, seconds)
+        if len(self._times) > _RECENT:
+            del self._in_order[bisect_left(self._in_order, self._times.popleft())]
+        n = len(self._in_order)
+        median = (self._in_order[(n - 1) // 2] + self._in_order[n // 2]) / 2
+        self._patience = _LATE * median
 
     def _pass_time(self, now: float) -> None:
         late = []

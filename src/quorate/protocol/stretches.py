@@ -8,26 +8,24 @@ from quorate.protocol.columns import concatenated
 
 
 class Stretch(NamedTuple):
-    """Batches of one chain that arrived one after the other."""
+    """Batches of one chain that arrived one after the other, up to the next stretch."""
 
     chain: int
-    n: int
+    first: int  # number of its first batch, of all batches of the cell
 
 
-def extend(stretches: list[Stretch], chain: int, n: int) -> None:
-    """Note that n batches of a chain have arrived."""
-    if stretches and stretches[-1].chain == chain:
-        n += stretches.pop().n
-    stretches.append(Stretch(chain, n))
+def extend(stretches: list[Stretch], chain: int, first: int) -> None:
+    """Note that batches of a chain have arrived, of which the first is number `first`."""
+    if not stretches or stretches[-1].chain != chain:
+        stretches.append(Stretch(chain, first))
 
 
 def by_chain(batches: Array, stretches: Sequence[Stretch]) -> list[Array]:
     """Batches of each chain, in order of the chains."""
     found: dict[int, list[Array]] = {}
-    first = 0
-    for chain, n in stretches:
-        found.setdefault(chain, []).append(batches[first : first + n])
-        first += n
+    ends = [*(stretch.first for stretch in stretches[1:]), len(batches)]
+    for (chain, first), end in zip(stretches, ends, strict=True):
+        found.setdefault(chain, []).append(batches[first:end])
     return [concatenated(found[chain]) for chain in sorted(found)]
 
 

@@ -35,7 +35,7 @@ def gradients_on_grid(gradients: Array) -> Array:
 
 def _on_grid(values: Array, grid: float) -> Array:
     """`values` rounded to multiples of 1 / `grid`."""
-    return np.asarray(np.round(values * grid) / grid)
+    return np.asarray(np.rint(values * grid) / grid)
 
 
 def summed(arrays: Sequence[Array], coefficients: CodedArray | None) -> CodedArray:

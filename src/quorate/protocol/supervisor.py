@@ -299,6 +299,10 @@ class Supervisor:
 
     # ------------------------------------------------------------ time
 
+    def is_due(self, now: float) -> bool:
+        """Whether there may be something to do at a tick."""
+        return now >= min(self._next_look, self.coordinator.next_wake(now))
+
     def _tick(self, now: float) -> list[Command]:
         commands: list[Command] = []
         slept = now - self._last_tick - _SLEEP

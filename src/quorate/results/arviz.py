@@ -80,7 +80,7 @@ def _gathered(variables: Mapping[str, Array], axes: Axes, n_first: int) -> dict[
 def posterior_group(
     variables: Mapping[str, Array], rows: IntArray, about: Mapping[str, str | int], axes: Axes
 ) -> "xr.Dataset":
-    """Global draws; `rows[c, i]` is the draw that is the i-th of chain c."""
+    """Draws of a run; `rows[c, i]` is the draw that is the i-th of chain c."""
     import xarray as xr
 
     chains = {name: values[rows] for name, values in variables.items()}

@@ -50,12 +50,15 @@ class LocalDraws:
     Parameters
     ----------
     numbers
-        Which draws of the run they go with, (n,): rows of `Result.unconstrained`.
+        Which draws of the run they go with, (n,): rows of `Result.laid_out`.
+    points
+        These draws, unconstrained, (n, dim).
     levels
         For each level its labels of groups (m,) and draws (n, m, q).
     """
 
     numbers: IntArray
+    points: Array
     levels: tuple[tuple[NDArray[Any], Array], ...]
 
 
@@ -73,8 +76,8 @@ class LocalParameters:
         Its levels of groups.
     points
         Draws of the global parameters, unconstrained, (n_draws, dim).
-    rows
-        Tells the chains of `Result.posterior`: numbers of these draws, (n_chains, n).
+    laid_out, rows
+        `Result.laid_out`, when it is asked for, and `Result.chain_rows`.
     folder
         Folder of the run.
     work
@@ -84,7 +87,8 @@ class LocalParameters:
     model: Model
     levels: tuple[Level, ...]
     points: Array
-    rows: Callable[[], IntArray]
+    laid_out: Callable[[], Array]
+    rows: IntArray
     folder: Path
     work: LocalWork
 
@@ -93,7 +97,8 @@ class LocalParameters:
         cls,
         model: Model,
         points: Array,
-        rows: Callable[[], IntArray],
+        laid_out: Callable[[], Array],
+        rows: IntArray,
         folder: Path,
         work: LocalWork | None,
     ) -> "LocalParameters":
@@ -106,7 +111,7 @@ class LocalParameters:
         )
         if work is None:
             raise BadInputError("This result is of no run, so there are no workers to ask.")
-        return cls(model, levels, points, rows, folder, work)
+        return cls(model, levels, points, laid_out, rows, folder, work)
 
     def summary(
         self,
@@ -121,6 +126,8 @@ class LocalParameters:
         """Mean, sd and equal-tailed interval of every parameter of every group.
 
         They are saved in the run's folder: a second call reads them there, and so does the report.
+        Those of a regression that take about a second are computed in this process; give `engine`
+        or `workers` to have workers started for them.
 
         Parameters
         ----------
@@ -217,10 +224,12 @@ class LocalParameters:
         """Draws of the parameters of some groups as arrays; parameters are those of `draws`."""
         labels = self.work.labels()
         codes = _codes(labels[0], groups, self.levels[0].name)
-        numbers = self.rows()[:, self.steps(n)].ravel()
-        found = self.work.draws(self.points[numbers], numbers, codes, **asked)
+        numbers = self.rows[:, self.steps(n)].ravel()
+        points = self.laid_out()[numbers]
+        found = self.work.draws(points, numbers, codes, **asked)
         return LocalDraws(
             numbers,
+            points,
             tuple((named[at], draws) for named, (at, draws) in zip(labels, found, strict=True)),
         )
 
@@ -257,7 +266,7 @@ class LocalParameters:
 
     def steps(self, n: int | None) -> IntArray:
         """Places in chains, evenly spaced: about `n` draws of all chains together."""
-        n_chains, n_steps = self.rows().shape
+        n_chains, n_steps = self.rows.shape
         return spaced(n_steps, max(n_steps, 1) if n is None else -(-n // n_chains))
 
 

@@ -27,7 +27,7 @@ def joint_tree(local: "LocalParameters", n: int | None, asked: dict[str, Any]) -
     found = local.joint(local.labels(), n, **asked)
     ((labels, draws),) = found.levels
     axes, steps = axes_of(local.model), local.steps(n)
-    variables = local.model.constrain(local.points[found.numbers]) | named(draws, labels)
+    variables = local.model.constrain(found.points) | named(draws, labels)
     rows = np.arange(len(found.numbers)).reshape(-1, len(steps))
     about = {"inference_library": "quorate"}
     posterior = posterior_group(variables, rows, about, axes).assign_coords(draw=steps)

@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._extras import load
-from quorate._types import Array, IntArray
+from quorate._types import Array
 from quorate.data.codes import LEVELS
 from quorate.errors import BadInputError, require
-from quorate.models.glm import GeneralisedLinearModel
 from quorate.models.groups.levels import levels_of
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.simulation import KnownGroups, new_inputs
 from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.observed import extras_of
 from quorate.models.protocol import Model, Shard
+from quorate.models.regressions.glm import GeneralisedLinearModel
 from quorate.models.rows import RowModel, Seeds, new_rows, require_ability
 from quorate.results.local import LocalDraws, spaced
 
@@ -87,7 +87,7 @@ class Known(Protocol):
         """Labels of the groups that the run knows."""
 
     def joint(self, groups: Any, n: int | None = None, **asked: Any) -> LocalDraws:
-        """Draws of the parameters of some groups, with the numbers of draws they go with."""
+        """Draws of the parameters of some groups, with the draws they go with."""
 
 
 def predicted(
@@ -115,15 +115,15 @@ def predicted(
         return _prediction(model, some, eta, arrays, np.zeros(eta.shape[1], dtype=bool), rng)
     assert known is not None
     texts = _labels(arrays, len(model.levels))
-    numbers, found = _drawn(points, known, texts[0], n, **asked)
-    eta = model.fixed.predictors(points[numbers], arrays)
+    some, found = _drawn(points, known, texts[0], n, **asked)
+    eta = model.fixed.predictors(some, arrays)
     is_new = np.zeros(eta.shape[1], dtype=bool)
     for level, labels in enumerate(texts):
         distinct, which = np.unique(labels, return_inverse=True)
-        local, is_known = _local(model, points[numbers], level, distinct, found, rng)
+        local, is_known = _local(model, some, level, distinct, found, rng)
         eta += np.einsum("rj,nrj->nr", model.varying_columns(arrays, level), local[:, which])
         is_new |= ~is_known[which]
-    return _prediction(model.fixed, points[numbers], eta, arrays, is_new, rng)
+    return _prediction(model.fixed, some, eta, arrays, is_new, rng)
 
 
 def _of_program(
@@ -157,12 +157,12 @@ def _of_plate(
     inputs, order = new_inputs(model.program, rows)
     labels = np.asarray(rows[model.program.level.name])
     held = np.intersect1d(labels, known.labels())
-    numbers, groups = spaced(len(points), n), None
+    some, groups = points[spaced(len(points), n)], None
     if len(held):
         found = known.joint(held, n, **asked)
-        numbers, groups = found.numbers, KnownGroups(*found.levels[0])
-    seeds = RowNumbers(rng, len(numbers)).seeds()
-    drawn = _chosen(model.program.simulated(points[numbers], inputs, seeds, groups), variable)
+        some, groups = found.points, KnownGroups(*found.levels[0])
+    seeds = RowNumbers(rng, len(some)).seeds()
+    drawn = _chosen(model.program.simulated(some, inputs, seeds, groups), variable)
     responses = np.empty_like(drawn)
     responses[:, order] = drawn
     return Prediction(None, responses, ~np.isin(labels, held))
@@ -229,13 +229,13 @@ def _labels(arrays: Mapping[str, Any], n_levels: int) -> list[NDArray[np.str_]]:
 
 def _drawn(
     points: Array, known: Known, labels: NDArray[np.str_], n: int, **asked: Any
-) -> tuple[IntArray, tuple[tuple[NDArray[Any], Array], ...]]:
-    """Numbers of draws (n,), and for each level the labels and coefficients of known groups."""
+) -> tuple[Array, tuple[tuple[NDArray[Any], Array], ...]]:
+    """Draws (n, d), and for each level the labels and coefficients of known groups."""
     held = np.intersect1d(labels, known.labels().astype(str))
     if not len(held):
-        return spaced(len(points), n), ()
+        return points[spaced(len(points), n)], ()
     found = known.joint(held, n, **asked)
-    return found.numbers, found.levels
+    return found.points, found.levels
 
 
 def _local(

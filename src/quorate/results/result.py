@@ -22,12 +22,12 @@ from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Evidence
 from quorate.protocol.timeline import Timeline
 from quorate.results import about_rows, notebook, predictive, saved
+from quorate.results import tree as trees
 from quorate.results.arviz import inference_data
 from quorate.results.export import export
 from quorate.results.local import LocalParameters, LocalWork
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.summary import gone_in_words, slow_in_words, summary_row
-from quorate.results.tree import chain_rows, tree_of
 from quorate.trust.verdict import GOOD, Verdict
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Result:
         """The parameters of the groups of a hierarchical model: summaries and draws."""
         work, folder = self.local_work, Path(self.run_dir)
         return LocalParameters.of(
-            self.model, self.unconstrained, lambda: self.chain_rows, folder, work
+            self.model, self.unconstrained, lambda: self.laid_out, self.chain_rows, folder, work
         )
 
     @cached_property
@@ -150,17 +150,31 @@ class Result:
         from which worker, with how many draws or points, and how many draws there are of each
         shard.
         """
-        return tree_of(self)
+        return trees.tree_of(self)
 
     @cached_property
+    def laid_out(self) -> Array:
+        """The draws of `posterior`, unconstrained, shape (n_draws, dim).
+
+        They are `unconstrained`. Only if those are re-paired draws of shards, which have no order,
+        they are merged again in step (`quorate.merging.in_step`), with the same means and sds.
+        """
+        return trees.laid_out(self.unconstrained, self.weights, self.shard_draws)
+
+    @cached_property
+    def chain_variables(self) -> dict[str, Array]:
+        """`laid_out` on the natural scale, by name: `(n_draws, *shape)` each."""
+        is_same = self.laid_out is self.unconstrained
+        return self.variables if is_same else self.model.constrain(self.laid_out)
+
+    @property
     def chain_rows(self) -> IntArray:
-        """Chains of `posterior`: `[c, i]` is the row of `unconstrained` that is draw i of chain c.
+        """Chains of `posterior`: `[c, i]` is the row of `laid_out` that is draw i of chain c.
 
         In exact runs these are the chains of the ensemble; short ones are joined end to end.
-        Merged draws are cut into chains, in an order in which they are as autocorrelated as the
-        draws of the shards (`quorate.merging.order`).
+        Merged draws are cut into chains.
         """
-        return chain_rows(self.unconstrained, self.n_chains, self.weights, self.shard_draws)
+        return trees.chain_rows(self.n_draws, self.n_chains)
 
     def to_inference_data(self) -> Any:
         """`posterior` for the ArviZ that is installed: InferenceData before 1.0, else itself."""
@@ -217,12 +231,13 @@ class Result:
         }
         if self.verdict is not None:
             texts[saved.VERDICT] = json.dumps(self.verdict.as_json(), indent=2)
-        saved.save(Path(self.run_dir), self.variables, texts)
+        chains = None if self.laid_out is self.unconstrained else self.chain_variables
+        saved.save(Path(self.run_dir), self.variables, texts, chains)
 
     def judged(self, verdict: Verdict | None) -> "Result":
         """The same draws with a verdict. What was computed of them is not computed again."""
         found = replace(self, verdict=verdict)
-        computed = ("variables", "_summary", "_saved_densities")
+        computed = ("variables", "laid_out", "chain_variables", "_summary", "_saved_densities")
         vars(found).update({k: v for k, v in vars(self).items() if k in computed})
         return found
 

@@ -1,5 +1,7 @@
 """The files of a result in the folder of its run: draws, summary, densities, story and verdict.
 
+Of a merge, the draws in chains are written too: only a model can tell their natural scale.
+
 They are written together. `checksums.json` shows whether they are as they were written, and whether
 all are of the same result.
 """
@@ -21,21 +23,33 @@ from quorate.errors import BadInputError, require
 from quorate.numerics.names import name_in_file, name_of_file
 
 DRAWS, SUMMARY, VERDICT, DENSITIES = "draws.npz", "summary.json", "verdict.json", "densities.json"
-STORY, CHECKSUMS = "story.txt", "checksums.json"
-_AGAIN = "`quorate resume RUN` writes the files again, from the journal."
+STORY, CHECKSUMS, CHAINS = "story.txt", "checksums.json", "chains.npz"
+_AGAIN = "All draws are in the journal: `quorate resume RUN` writes the files again."
 
 
-def save(folder: Path, variables: Mapping[str, Array], texts: Mapping[str, str]) -> None:
-    """Write draws by name and files of text, all of them or, with a `SaveError`, none."""
+def save(
+    folder: Path,
+    variables: Mapping[str, Array],
+    texts: Mapping[str, str],
+    chains: Mapping[str, Array] | None = None,
+) -> None:
+    """Write draws by name and files of text, all of them or, with a `SaveError`, none.
+
+    `chains` are the draws of the tree, if they are others.
+    """
+    arrays = {DRAWS: variables} | ({} if chains is None else {CHAINS: chains})
     with Saving() as saving:
         sums = {
             name: saving.write(folder / name, partial(_put_text, text))
             for name, text in texts.items()
         }
-        sums[DRAWS] = saving.write(folder / DRAWS, partial(_put_arrays, variables))
+        sums |= {
+            name: saving.write(folder / name, partial(_put_arrays, of))
+            for name, of in arrays.items()
+        }
         saving.write(folder / CHECKSUMS, partial(_put_text, json.dumps(sums, indent=2)))
-    if VERDICT not in texts:
-        (folder / VERDICT).unlink(missing_ok=True)
+    for name in {VERDICT, CHAINS} - {*texts, *arrays}:
+        (folder / name).unlink(missing_ok=True)
 
 
 def load(run_dir: Path, name: str) -> bytes | None:
@@ -81,16 +95,16 @@ def load_story(run_dir: Path) -> str:
     return (load(run_dir, STORY) or b"").decode("utf-8", "replace").strip()
 
 
-def load_draws(run_dir: Path) -> dict[str, Array]:
+def load_draws(run_dir: Path, name: str = DRAWS) -> dict[str, Array]:
     """The draws of a run that was saved, by name: `(n_draws, *shape)` each."""
-    content = load(run_dir, DRAWS)
+    content = load(run_dir, name)
     if content is None:
         raise BadInputError(f"There are no saved draws in {run_dir}. Resume the run.")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name_of_file(name): arrays[name] for name in arrays.files}
     except (ValueError, OSError, KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise BadInputError(f"{run_dir / DRAWS} cannot be read ({error}). {_AGAIN}") from None
+        raise BadInputError(f"{run_dir / name} cannot be read ({error}). {_AGAIN}") from None
 
 
 def _put_text(text: str, file: BinaryIO) -> None:

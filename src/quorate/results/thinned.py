@@ -26,7 +26,7 @@ class Thinned:
     points
         The draws, unconstrained, (n, dim): one chain of `Result.chain_rows` after the other.
     numbers
-        Which draws of the result they are, (n,).
+        Which draws of `Result.laid_out` they are, (n,).
     steps
         Which draws of every chain they are, (n_steps,).
     """
@@ -44,7 +44,7 @@ class Thinned:
         require(n_steps > 0, "The run has no draws yet. Resume it.")
         steps = spaced(n_steps, max(1, n // n_chains))
         numbers = rows[:, steps].ravel()
-        return cls(result.unconstrained[numbers], numbers, steps)
+        return cls(result.laid_out[numbers], numbers, steps)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.merging.order import order_of_chains
+from quorate.merging.in_step import merged_in_step
 from quorate.models.axes import axes_of
 from quorate.numerics.ess import SHORTEST, joined_chains
 from quorate.results.arviz import (
@@ -31,7 +31,7 @@ def tree_of(result: "Result") -> "xr.DataTree":
 
     axes, rows = axes_of(result.model), result.chain_rows
     groups = {
-        "posterior": posterior_group(result.variables, rows, _attributes(result), axes),
+        "posterior": posterior_group(result.chain_variables, rows, _attributes(result), axes),
         "sample_stats": stats_group(_release_times(result), rows),
         "run": run_group(result.timeline, [len(draws) for draws in result.shard_draws]),
     }
@@ -42,27 +42,34 @@ def tree_of(result: "Result") -> "xr.DataTree":
     return xr.DataTree.from_dict(groups)
 
 
-def chain_rows(
-    draws: Array, n_chains: int, weights: Array | None, shard_draws: Sequence[Array]
-) -> IntArray:
-    """Rows of the draws that make up each chain of the tree, (n_chains, n).
+def laid_out(draws: Array, weights: Array | None, shard_draws: Sequence[Array]) -> Array:
+    """The draws that the tree has, unconstrained, (n_draws, dim): merged ones in step.
+
+    Parameters
+    ----------
+    draws, weights, shard_draws
+        As those of a `Result`.
+    """
+    if weights is None or not len(draws):
+        return draws
+    return merged_in_step(draws, weights, shard_draws)
+
+
+def chain_rows(n_draws: int, n_chains: int) -> IntArray:
+    """Rows of `laid_out` that make up each chain of the tree, (n_chains, n).
 
     A last draw that not all chains have is left out.
 
     Parameters
     ----------
-    draws, n_chains, weights, shard_draws
+    n_draws, n_chains
         As those of a `Result`.
     """
-    n_draws = len(draws)
     if n_chains > 1:
         return joined_chains(n_draws, n_chains)
     n_chains = _N_CHAINS if n_draws >= _N_CHAINS * SHORTEST else 1
-    order = np.arange(n_draws)
-    if weights is not None and n_chains > 1:
-        order = order_of_chains(draws, weights, shard_draws, n_chains)
     n_steps = n_draws // n_chains
-    return order[: n_steps * n_chains].reshape(n_chains, n_steps)
+    return np.arange(n_steps * n_chains).reshape(n_chains, n_steps)
 
 
 def _release_times(result: "Result") -> list[float]:

@@ -6,13 +6,17 @@ from pathlib import Path
 
 from quorate._types import Progress
 from quorate.data.placed import PlacedShards, Shards
+from quorate.data.write import ShardSet
 from quorate.engines.options import ENGINES, EngineOptions
-from quorate.engines.worker import Job
+from quorate.engines.workers.after import computed
+from quorate.engines.workers.worker import Job
 from quorate.errors import require
 from quorate.journal import JournalReader, Resumed
-from quorate.models.protocol import Model
+from quorate.models.protocol import Model, for_workers
+from quorate.numerics.streams import Streams
 from quorate.protocol.after import Answers, Question, allocation_for
 from quorate.protocol.allocation import Allocation, one_to_one
+from quorate.protocol.messages import ShardFound
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.run.asking import ask_workers
 from quorate.run.configuration import SHARDS, configuration_of, same_shards
@@ -57,6 +61,22 @@ class AfterRun:
         allocation, logs = self._allocation(question, workers), self.folder / "logs"
         with forgotten(self.shards):
             ask_workers(options, self._job, allocation, question, answers, logs, progress)
+
+    def answer_here(
+        self, question: Question, answers: Answers, progress: Progress | None = None
+    ) -> None:
+        """Answer all pieces of the question in this process, from rows in the run's folder."""
+        model, streams = for_workers(self.model), Streams(self.settings.seed)
+        rows = ShardSet.open(self.shards.folder)
+        pieces = [(shard, i) for shard in question.shards for i in range(question.pieces_of(shard))]
+        for n_done, (shard, piece) in enumerate(pieces, start=1):
+            task = question.task(0, shard, piece)
+            found = computed(model, rows.shard(shard), streams, task)
+            wrong = question.fault_in(ShardFound(task, found))
+            require(not wrong, f"Shard {shard} has no answer: {wrong}. Check the model there.")
+            answers.take(shard, piece, found)
+            if progress is not None:
+                progress(n_done, len(pieces))
 
     def _allocation(self, question: Question, workers: int | None) -> Allocation:
         """Shards of each worker. By default, no worker is started without a shard."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from quorate._types import Progress
 from quorate.engines.drive import drive
 from quorate.engines.options import EngineOptions
-from quorate.engines.worker import Job
+from quorate.engines.workers.worker import Job
 from quorate.errors import QuorateError, WorkerFailedError, named_shards
 from quorate.protocol.after import Answers, Question, ShardSchedule
 from quorate.protocol.allocation import Allocation

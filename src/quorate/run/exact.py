@@ -84,9 +84,11 @@ class ExactRun(Run):
         Answers that are lost on the way are asked for again, and are the same: nothing but the time
         for them is lost.
         """
-        answered, self.scheme.answered = self.scheme.answered, []
         rows = [record for command in commands if (record := self._row(now, command))]
-        self._waiting += [*rows, *(PassRecord(now, *each) for each in answered)]
+        self._waiting += rows
+        if self.scheme.answered:
+            self._waiting += [PassRecord(now, *each) for each in self.scheme.answered]
+            self.scheme.answered = []
         is_news = any(not isinstance(row, PartAnswered) for row in rows)
         is_end = bool(commands) and isinstance(commands[-1], Stop)
         if self._waiting and (is_news or is_end or now >= self._next_write):

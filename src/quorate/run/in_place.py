@@ -11,9 +11,9 @@ from quorate._types import Progress
 from quorate.data.placed import PlacedShards, Shards, facts_of, places_of, sites_in, told
 from quorate.data.placed_groups import labels_of_shards, unpacked_labels, with_groups
 from quorate.data.scratch import forget
-from quorate.engines.in_place import TRANSFORM
 from quorate.engines.packing import packed
-from quorate.engines.worker import Job
+from quorate.engines.workers.in_place import TRANSFORM
+from quorate.engines.workers.worker import Job
 from quorate.errors import require
 from quorate.models.protocol import Model
 from quorate.protocol.allocation import Allocation
@@ -116,14 +116,15 @@ def settled_for(data: object, settings: Settings) -> Settings:
     if settings.workers % len(sites) and settings.workers == Settings.workers:
         settings = replace(settings, workers=len(sites))
     scheme = settings.scheme_options
-    redundancy = getattr(scheme, "redundancy", 1)
+    options = SCHEMES.as_json(scheme)
+    redundancy = options.get("redundancy", 1)
     require(
         redundancy in (None, 1),
         f"redundancy is {redundancy}, but rows of a site exist only there: a second worker could "
         "not read them. Leave out redundancy.",
     )
     if redundancy is None:
-        scheme = SCHEMES.from_json({**SCHEMES.as_json(scheme), "redundancy": 1})
+        scheme = SCHEMES.from_json({**options, "redundancy": 1})
     return replace(settings, scheme=scheme, redundancy=None)
 
 

@@ -66,8 +66,8 @@ def _read(path: Path, expected: str | None) -> dict[str, Any]:
 
 def _unusable(path: Path, what: str) -> BadInputError:
     return BadInputError(
-        f"The model kept in {path} {what}. Put the file back, or give the model: "
-        "quorate.resume(run, model=...)."
+        f"The model kept in {path} {what}. All draws are in the journal. Put the file back, or "
+        "give the model: quorate.resume(run, model=...)."
     )
 
 

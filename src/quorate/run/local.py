@@ -13,15 +13,21 @@ from quorate._types import Array, IntArray
 from quorate.data.codes import LEVELS
 from quorate.data.placed import Shards
 from quorate.data.placed_groups import groups_held
+from quorate.data.write import ShardSet
+from quorate.engines.options import Processes
 from quorate.errors import require
 from quorate.models.groups.levels import Level, Moments, levels_of
+from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.protocol import Model
 from quorate.protocol.local import DrawsInOrder, LevelDraws, LocalQuestion, MomentsInOrder
 from quorate.results.local import LocalParameters
-from quorate.results.tree import chain_rows
+from quorate.results.tree import chain_rows, laid_out
 from quorate.run import kept_model
 from quorate.run.after import AfterRun
 from quorate.run.history import History
+
+_NODES = 25  # times that moments take longer with a coefficient more, roughly
+_IN_A_SECOND = 1e8  # rows times points, with one coefficient for each group
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +47,11 @@ class LocalRun:
         """Moments of the parameters of all groups of each level, summed over the points."""
         question = LocalQuestion(points, numbers, self._widths, self._run.included)
         answers = MomentsInOrder(question)
-        self._run.ask(question, answers, **options)
+        asked = {name: option for name, option in options.items() if option is not None}
+        if set(asked) <= {"progress"} and self._takes_a_second(len(points)):
+            self._run.answer_here(question, answers, **asked)
+        else:
+            self._run.ask(question, answers, **options)
         return answers.moments()
 
     def draws(
@@ -57,6 +67,20 @@ class LocalRun:
     @cached_property
     def _run(self) -> AfterRun:
         return AfterRun(self.folder, self.model, self.excluded)
+
+    def _takes_a_second(self, n_points: int) -> bool:
+        """Whether moments take about a second here, no longer than it takes to start workers.
+
+        Only quorate's own regressions are computed here: code of users stays with workers, and so
+        does work for the cores of other machines.
+        """
+        run = self._run
+        is_ours = isinstance(self.model, GroupedRegression) and isinstance(run.shards, ShardSet)
+        if not is_ours or not isinstance(run.settings.engine_options, Processes):
+            return False
+        n_rows = sum(run.shards.n_rows[shard] for shard in run.included)
+        work = n_rows * n_points * float(_NODES) ** (sum(self._widths) - 1)
+        return work <= _IN_A_SECOND
 
     @property
     def _levels(self) -> tuple[Level, ...]:
@@ -92,9 +116,10 @@ def opened(folder: Path) -> LocalParameters:
         model, _ = kept_model.opened(folder, history.configuration, None)
         draws, view = history.global_draws(), history.view
         of_shards = view.weights(), view.shard_draws()
-        rows = partial(chain_rows, draws, history.scheme.received.n_chains, *of_shards)
+        rows = chain_rows(len(draws), history.scheme.received.n_chains)
         run = LocalRun(folder, model, history.excluded)
-        return LocalParameters.of(model, draws, rows, folder, run)
+        in_chains = partial(laid_out, draws, *of_shards)
+        return LocalParameters.of(model, draws, in_chains, rows, folder, run)
 
 
 def labels_of_level(shards: Shards, name: str, model: Model) -> NDArray[Any]:

@@ -106,6 +106,8 @@ def load(run_dir: str | Path) -> Result:
         result = _result(folder, history, model)
     if variables is not None:
         vars(result)["_summary"] = saved.load_summary(folder)
+        if saved.load(folder, saved.CHAINS) is not None:
+            vars(result)["chain_variables"] = saved.load_draws(folder, saved.CHAINS)
     return result
 
 

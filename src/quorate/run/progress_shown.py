@@ -12,6 +12,7 @@ from quorate.results.html import element, joined
 from quorate.run.progress import Listener, Phase, Progress, silence
 
 _LINES_EVERY, _TABLE_EVERY = 5.0, 0.25  # seconds
+_SHARE, _RAREST_LINES = 0.25, 60.0  # of the time so far, and seconds
 _MANY = 100_000  # draws
 _UNITS = {
     Phase.CUTTING: "rows",
@@ -39,10 +40,13 @@ def shown(progress: bool | Listener) -> Iterator[Listener]:
 
 
 class Every:
-    """Passes progress on: whenever the phase changes, else at most once in so many seconds."""
+    """Passes progress on: whenever the phase changes, else at most once in so many seconds.
 
-    def __init__(self, seconds: float, show: Listener) -> None:
-        self._seconds = seconds
+    With a `share`, also at most once in that share of the time so far, or in a minute.
+    """
+
+    def __init__(self, seconds: float, show: Listener, share: float = 0.0) -> None:
+        self._seconds, self._share = seconds, share
         self._show = show
         self._next = 0.0
         self._phase: Phase | None = None
@@ -50,13 +54,15 @@ class Every:
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if now >= self._next or progress.phase is not self._phase:
-            self._next, self._phase = now + self._seconds, progress.phase
+            rarer = min(self._share * progress.seconds, _RAREST_LINES)
+            self._next, self._phase = now + max(self._seconds, rarer), progress.phase
             self._show(progress)
 
 
 def plain_lines(file: TextIO | None = None) -> Listener:
     """Report progress as lines: one every few seconds, and one for every event of a worker.
 
+    Lines become rarer as a run lasts, so that its log stays short.
     The phases after the last draw have a line each if there are many draws: then they take long.
     """
 
@@ -67,7 +73,8 @@ def plain_lines(file: TextIO | None = None) -> Listener:
         if progress.draws >= _MANY or not progress.phase.is_after_the_last_draw:
             write(one_line(progress))
 
-    return _with_notes(Every(_LINES_EVERY, show), lambda *note: write(note_line(*note)))
+    some = Every(_LINES_EVERY, show, _SHARE)
+    return _with_notes(some, lambda *note: write(note_line(*note)))
 
 
 def json_lines(file: TextIO | None = None) -> Listener:

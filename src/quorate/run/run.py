@@ -10,7 +10,7 @@ import numpy as np
 
 from quorate.data.placed import PlacedShards, Shards
 from quorate.engines.drive import Engine, drive
-from quorate.engines.worker import Job
+from quorate.engines.workers.worker import Job
 from quorate.errors import LostShardError, SingularCovarianceError, WorkerFailedError
 from quorate.journal import (
     BlockRecord,

@@ -12,7 +12,7 @@ import numpy as np
 from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.models.arrays import AnyArray, Namespace
-from quorate.models.jaxed_many import ManyPoints
+from quorate.models.programs.jaxed_many import ManyPoints
 
 _STEP = 0.01  # of finite differences, in standard deviations
 OfPoint = Callable[..., Any]  # function(x, arguments, backend)

@@ -43,7 +43,8 @@ def examined(whole: PlateProgram, rows: Mapping[str, Any]) -> tuple[PlateProgram
         the groups; or the program cannot be run on some of the groups.
     """
     n_groups, local_dim = whole.n_groups, whole.local_dim
-    jax, x = jax_in_float64(), probes(len(whole.names), 1)[0]
+    jax = jax_in_float64()
+    x = jax.numpy.asarray(probes(len(whole.names), 1)[0])  # as in a run: rows may index it
     everywhere = jax.jit(lambda z, rows: whole.plate.densities(x, z, rows, whole.constants))
 
     def densities(z: AnyArray) -> tuple[AnyArray, AnyArray]:

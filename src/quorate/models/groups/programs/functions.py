@@ -10,17 +10,18 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, WrongShapeError
 from quorate.models.arrays import AnyArray
 from quorate.models.checks import call, require_real, require_scalar
-from quorate.models.function_rows import checked_responses, named_responses
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import Backend, JaxBackend, NumpyBackend
 from quorate.models.groups.programs.model import (
     NO_PRIOR,
     JaxProgramModel,
     ProgramModel,
+    one_level,
     require_few_dimensions,
 )
 from quorate.models.groups.programs.shards import codes_of, compact
 from quorate.models.parameters import Parameters, declared
+from quorate.models.programs.function_rows import checked_responses, named_responses
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 
@@ -140,8 +141,8 @@ def from_local_functions(
     """The model of `from_functions` with `local`."""
     if not isinstance(local, Mapping):
         raise BadInputError(f'local must be a dictionary such as {{"z": Real(2)}}, not {local!r}.')
-    if not isinstance(groups, str) or not groups:
-        raise BadInputError(f"groups must name the column of the groups, not {groups!r}.")
+    is_nested = isinstance(groups, str) and "/" in groups
+    column = one_level([groups] if is_nested else groups, "groups must name the column")
     if not callable(log_local):
         raise BadInputError(
             f"log_local must be a function, not {log_local!r}: the log density of the local "
@@ -150,7 +151,7 @@ def from_local_functions(
     own = declared(local)
     require_few_dimensions(own.dim, ", ".join(own.names))
     functions = LocalFunctions(
-        log_prior, log_local, log_likelihood, parameters, own, groups, simulate
+        log_prior, log_local, log_likelihood, parameters, own, column, simulate
     )
     if backend == "jax":
         return JaxProgramModel(functions, start, JaxBackend())

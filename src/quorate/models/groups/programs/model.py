@@ -18,8 +18,8 @@ from quorate.models.groups.programs.integral import Arguments
 from quorate.models.groups.programs.shards import compact
 from quorate.models.groups.programs.single_rows import ProgramRows
 from quorate.models.groups.quadrature import MOST_DIMENSIONS
-from quorate.models.jaxed_many import points_at_once, rows_in
 from quorate.models.memo import PerShard
+from quorate.models.programs.jaxed_many import points_at_once, rows_in
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability
 
@@ -34,6 +34,17 @@ def require_few_dimensions(dim: int, names: str) -> None:
         1 <= dim <= MOST_DIMENSIONS,
         f"A group has {dim} local parameters: {names}. They are integrated out at nodes, which is "
         f"done for 1 to {MOST_DIMENSIONS} of them. Make some of them global.",
+    )
+
+
+def one_level(name: object, what: str) -> str:
+    """The name of the one level of a program. Levels that nest are refused."""
+    if isinstance(name, str) and name:
+        return name
+    raise BadInputError(
+        f"{what} for the one level of groups that a program has, not {name!r}. Where levels nest, "
+        "name the inner one, and make the variables of the outer one global. Regressions have "
+        "both levels: `(1 | outer/inner)`."
     )
 
 

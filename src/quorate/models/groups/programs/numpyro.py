@@ -17,7 +17,7 @@ from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import Example, examined
 from quorate.models.groups.programs.inference import local_point
-from quorate.models.groups.programs.model import require_few_dimensions
+from quorate.models.groups.programs.model import one_level, require_few_dimensions
 from quorate.models.groups.programs.numpyro_simulation import prior_draw, simulated
 from quorate.models.groups.programs.plates import (
     Constants,
@@ -26,8 +26,8 @@ from quorate.models.groups.programs.plates import (
     started,
     sums_along,
 )
-from quorate.models.numpyro_axes import axes_of_trace
-from quorate.models.numpyro_program import (
+from quorate.models.programs.numpyro_axes import axes_of_trace
+from quorate.models.programs.numpyro_program import (
     Site,
     drawn,
     examine,
@@ -232,11 +232,11 @@ def from_local_numpyro(
     local: str,
 ) -> PlateModel:
     """The model of `from_numpyro` with `local`."""
-    xp = jax_in_float64().numpy
     rows = split.rows(data)
     constants = {name: value for name, value in data.items() if name not in split.names}
-    found, trace = examine(model, {**constants, **split.restored(rows, xp)})
-    n_groups, dims = frames_in(trace, local)
+    arguments = {**constants, **split.restored(rows, jax_in_float64().numpy)}
+    found, trace = examine(model, arguments)
+    n_groups, dims = frames_in(trace, one_level(local, "local must name the plate"))
     roles = read_roles(factors_in(trace), factors, "factor")
     plate = _read_plate(model, split, found, trace, dims, len(next(iter(rows.values()))), roles)
     names = tuple(label for site in plate.sites for label in site.labels)

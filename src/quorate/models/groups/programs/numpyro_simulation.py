@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate._extras import jax_in_float64
 from quorate.models.arrays import AnyArray
-from quorate.models.numpyro_program import drawn, unconstrained
+from quorate.models.programs.numpyro_program import drawn, unconstrained
 
 if TYPE_CHECKING:
     from quorate.models.groups.programs.numpyro import NumpyroPlate

@@ -22,7 +22,7 @@ from quorate.models.groups.programs import simulation
 from quorate.models.groups.programs.backends import Backend, JaxBackend
 from quorate.models.groups.programs.model import NO_PRIOR, JaxProgramModel
 from quorate.models.groups.programs.shards import codes_of, compact
-from quorate.models.jaxed_many import ManyPoints
+from quorate.models.programs.jaxed_many import ManyPoints
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 from quorate.models.splitting import Split
@@ -158,8 +158,9 @@ class PlateProgram:
     def lacks(self, ability: Ability) -> str:
         if ability == "responses" and not isinstance(self.plate, RespondingPlate):
             return (
-                "PyMC models with `local` variables do not draw responses here. Give "
-                "`Result.posterior` and `Result.local.draws` to PyMC's own functions."
+                "PyMC models with `local` variables do not draw responses here. Within the PyMC "
+                "model, use pm.sample_posterior_predictive(result.local.posterior()). For new "
+                "rows, set its data before."
             )
         if ability != "prior_draws":
             return ""

@@ -16,7 +16,7 @@ from quorate.models.axes import labels_of as coord_labels
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import examined
-from quorate.models.groups.programs.model import require_few_dimensions
+from quorate.models.groups.programs.model import one_level, require_few_dimensions
 from quorate.models.groups.programs.plates import (
     Constants,
     PlateModel,
@@ -25,15 +25,15 @@ from quorate.models.groups.programs.plates import (
     sums_along,
 )
 from quorate.models.groups.programs.pymc_graph import LocalGraph
-from quorate.models.protocol import Shard
-from quorate.models.pymc_axes import axes_of_pymc
-from quorate.models.pymc_graph import (
+from quorate.models.programs.pymc_axes import axes_of_pymc
+from quorate.models.programs.pymc_graph import (
     ancestors,
     data_of,
     labels_of,
     refuse_rows_in_prior,
     value_of,
 )
+from quorate.models.protocol import Shard
 from quorate.models.splitting import Split, read_roles
 
 
@@ -112,6 +112,7 @@ def from_local_pymc(
     model: Any, split: Split, potentials: Mapping[str, str] | None, initial: Any, local: str
 ) -> LocalPymcModel:
     """The model of `from_pymc` with `local`."""
+    one_level(local, "local must name the dimension")
     dims = ", ".join(map(str, model.coords)) or "none"
     require(local in model.coords, f"The model has no dimension named {local!r}. It has {dims}.")
     point = model.initial_point()

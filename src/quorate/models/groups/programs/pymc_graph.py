@@ -9,7 +9,7 @@ from typing import Any
 from quorate._extras import jax_in_float64, load
 from quorate.models.arrays import AnyArray
 from quorate.models.groups.programs.plates import Constants
-from quorate.models.pymc_graph import (
+from quorate.models.programs.pymc_graph import (
     ancestors,
     compiled,
     data_of,

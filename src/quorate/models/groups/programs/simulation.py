@@ -10,7 +10,7 @@ from quorate.errors import require
 from quorate.models.arrays import AnyArray
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.shards import codes_of, compact
-from quorate.models.jaxed_many import ManyPoints
+from quorate.models.programs.jaxed_many import ManyPoints
 from quorate.models.protocol import Shard
 from quorate.models.rows import Seeds
 from quorate.models.splitting import some_missing

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort, for_moments
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.regressions.chunks import Chunk, Outside, Sums, chunks, summed_powers
@@ -15,6 +14,7 @@ from quorate.models.groups.regressions.points import Derivatives, Points, RoughF
 from quorate.models.groups.regressions.pooling import pooled_by_newton
 from quorate.models.groups.regressions.rows import GROWTH, GroupedRows, arranged, of_like_size
 from quorate.models.groups.regressions.tables import Tables
+from quorate.models.regressions.family import Family
 
 
 @dataclass(frozen=True)

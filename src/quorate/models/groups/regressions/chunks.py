@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from quorate._types import Array
-from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.local import independence_draws
 from quorate.models.groups.quadrature import gauss_hermite
@@ -18,6 +17,7 @@ from quorate.models.groups.regressions.rows import Bundle, GroupedRows
 from quorate.models.groups.regressions.rows_at_points import rows_of
 from quorate.models.many_points import rising
 from quorate.models.observed import Observed
+from quorate.models.regressions.family import Family
 
 
 class Chunk(NamedTuple):
@@ -45,7 +45,7 @@ class Chunk(NamedTuple):
 class Outside(NamedTuple):
     """What log-likelihoods have beside the integrals: terms without parameters of groups.
 
-    `constant` and `above` are those of `quorate.models.families.Family.constants`.
+    `constant` and `above` are those of `quorate.models.regressions.families.Family.constants`.
     """
 
     constant: float

@@ -15,7 +15,6 @@ import numpy as np
 from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
 from quorate.models import device
-from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.quadrature import gauss_hermite
 from quorate.models.groups.regressions.by_nodes import ByNodes
@@ -33,6 +32,7 @@ from quorate.models.groups.regressions.rows import Bundle, GroupedRows, arranged
 from quorate.models.groups.regressions.size_classes import few_classes
 from quorate.models.groups.regressions.tables import Tables
 from quorate.models.groups.regressions.tiles import filled_up, in_tiles, on_host, round_number
+from quorate.models.regressions.family import Family
 
 _OF_ROWS, _OF_GROUPS = 4, 8  # numbers for each row or group and point, about, that kernels hold
 

@@ -9,13 +9,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from quorate._extras import jax_in_float64
-from quorate.models.families import NegativeBinomial, Poisson
-from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.quadrature import gauss_hermite, length_of, newton_step, spread
 from quorate.models.groups.regressions.integrals import LONGEST_STEP, MOST_STEPS, SHORT_STEP, Prior
 from quorate.models.groups.regressions.kernels import FURTHEST, LARGEST
 from quorate.models.groups.regressions.points import Points
+from quorate.models.regressions.families import NegativeBinomial, Poisson
+from quorate.models.regressions.family import Family
 
 ROWS_OF_A_PRODUCT = 8  # sizes above are multiples of it; terms in (1, 2] multiply to below 2^8
 _FEW_COLUMNS = 8  # up to which a matrix product is slower than sums column by column

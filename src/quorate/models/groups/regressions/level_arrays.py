@@ -7,8 +7,8 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
-from quorate.models.glm import numbers
 from quorate.models.groups.levels import Level
+from quorate.models.regressions.glm import numbers
 
 _CODES = ("group", "inner")  # outer level first
 _VARYING = ("Z", "Z_inner")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.models.family import Family
 from quorate.models.groups.accuracy import FEWEST_FOR_MOMENTS, Effort
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.quadrature import gauss_hermite
@@ -25,6 +24,7 @@ from quorate.models.groups.regressions.points import Derivatives, Points, RoughF
 from quorate.models.groups.regressions.pooling import pooled_by_newton
 from quorate.models.groups.regressions.rows import GROWTH, arranged, of_like_size
 from quorate.models.groups.regressions.tables import Tables
+from quorate.models.regressions.family import Family
 
 _ROWS = 32_768  # of a block, about
 _INNER_EACH = 6  # inner groups of an outer one that count as groups, at most

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.local import independence_draws
 from quorate.models.groups.quadrature import Places, gauss_hermite
@@ -31,6 +30,7 @@ from quorate.models.groups.regressions.integrals import (
 from quorate.models.groups.regressions.nesting import Nesting
 from quorate.models.groups.regressions.points import Points
 from quorate.models.groups.regressions.rows import GroupedRows
+from quorate.models.regressions.family import Family
 
 
 class Centre(NamedTuple):

@@ -10,10 +10,10 @@ from typing import Protocol, Self, TypeVar
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.models.family import Family
 from quorate.models.groups.accuracy import Effort, sufficient
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.tables import Tables
+from quorate.models.regressions.family import Family
 
 _FEW_GROUPS, _FEW_ROWS = 250, 3000  # that may stand for all groups of a shard
 _COARSE = 1.6  # growth of bundles of a few groups

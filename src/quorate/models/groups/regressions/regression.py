@@ -16,10 +16,7 @@ from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.models.axes import Axes
 from quorate.models.checks import settled, settled_gradient
-from quorate.models.families import Linear
-from quorate.models.family import Family
-from quorate.models.formula import Design
-from quorate.models.glm import GeneralisedLinearModel, Prepare
+from quorate.models.formulas.design import Design
 from quorate.models.groups.levels import Level, LevelUniforms, Moments, Uniforms
 from quorate.models.groups.local import numbers_needed
 from quorate.models.groups.regressions import single_rows
@@ -45,6 +42,9 @@ from quorate.models.groups.regressions.single_rows import Local
 from quorate.models.groups.regressions.tables import Tables
 from quorate.models.memo import PerShard
 from quorate.models.protocol import Shard
+from quorate.models.regressions.families import Linear
+from quorate.models.regressions.family import Family
+from quorate.models.regressions.glm import GeneralisedLinearModel, Prepare
 from quorate.models.rows import RegressionRows
 
 _STEP = 1e-4  # of central differences, relative to standard deviations
@@ -188,7 +188,8 @@ class GroupedRegression:
 
     def local_moments(self, points: Array, shard: Shard) -> Mapping[str, Moments]:
         kept = in_numpy(self._prepare(shard, _around(points)))
-        found = kept.moments(self.taken_apart(points))
+        with np.errstate(all="ignore"):  # as everywhere: nodes may be far out
+            found = kept.moments(self.taken_apart(points))
         return {level.name: of for level, of in zip(self.levels, found, strict=True)}
 
     def local_draws(

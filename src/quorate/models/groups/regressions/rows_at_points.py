@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from quorate._types import Array
-from quorate.models.families import Logistic, NegativeBinomial, Poisson
-from quorate.models.family import Family
 from quorate.models.groups.regressions.kernels import Rows
 from quorate.models.groups.regressions.points import Points
 from quorate.models.groups.regressions.rows import Bundle
+from quorate.models.regressions.families import Logistic, NegativeBinomial, Poisson
+from quorate.models.regressions.family import Family
 
 
 def rows_of(family: Family, bundle: Bundle, points: Points, has_ones: bool) -> Rows:

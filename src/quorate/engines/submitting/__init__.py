@@ -1,0 +1,1 @@
+"""Writes what to submit to Slurm or Kubernetes, to run quorate on Ray there."""

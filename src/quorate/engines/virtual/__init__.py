@@ -1,0 +1,1 @@
+"""Runs in virtual time: an event heap in place of clocks and processes."""
