@@ -89,14 +89,9 @@ class PassSchedule:
         self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
         self._put_off: list[int] = []  # lanes whose question is answered, but not taken in
         self._has_begun = False
-        self._n_complete = 0
+        self.n_complete = 0  # as the inquirer says, which only an answer changes
         if not needs_surveys:
             self._begin()
-
-    @property
-    def n_complete(self) -> int:
-        """As the inquirer says, which only an answer changes."""
-        return self._n_complete
 
     @property
     def n_surveyed(self) -> int:
@@ -153,7 +148,7 @@ class PassSchedule:
             self._take_survey(answer)
         else:
             self._take_values(answer)
-        return self._n_complete
+        return self.n_complete
 
     def take_back(self, worker: int) -> None:
         self._freed += self._requests.take_back(worker)
@@ -186,7 +181,7 @@ class PassSchedule:
 
     def leave_out(self, shards: Collection[int]) -> int:
         """Nothing: without a shard it is another posterior."""
-        return self._n_complete
+        return self.n_complete
 
     def fault_in(self, answer: Values | Surveyed) -> str:
         """Why an answer cannot be one; an empty string if it can."""
@@ -211,7 +206,7 @@ class PassSchedule:
         elif asked is not None and asked.number == number:
             self._settle(lane, arrays["values"], arrays.get("gradients"))
         self.answered.clear()
-        return self._n_complete
+        return self.n_complete
 
     def next_late(self, now: float) -> float:
         """When something that was asked for will be late."""
@@ -321,7 +316,7 @@ class PassSchedule:
         put_off, self._put_off = self._put_off, []
         for lane in put_off:
             self._settle(lane, *self._total(lane))
-        return self._n_complete
+        return self.n_complete
 
     def _settle(self, lane: int, values: Array, gradients: Array | None) -> None:
         """Tell the inquirer the answer, and open its next questions."""
@@ -335,7 +330,7 @@ class PassSchedule:
 
     def _open_questions(self) -> None:
         self._has_news = True
-        self._n_complete = self.inquirer.n_complete
+        self.n_complete = self.inquirer.n_complete
         for lane, asked in self.inquirer.open.items():
             if lane not in self._blocks:
                 self._blocks[lane] = blocks_of(asked.points)
