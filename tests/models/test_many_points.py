@@ -20,7 +20,6 @@ from quorate.models import (
     from_functions,
     from_numpyro,
     from_pymc,
-    jaxed_many,
     linear,
     logistic,
     negative_binomial,
@@ -30,6 +29,7 @@ from quorate.models import (
 from quorate.models.gaussian import paper_subposteriors
 from quorate.models.parameters import declared
 from quorate.models.products import alike, log_products
+from quorate.models.programs import jaxed_many
 from quorate.models.subposterior import NONE, Target, log_densities, log_densities_and_gradients
 
 with warnings.catch_warnings():

@@ -22,6 +22,15 @@ def log_likelihood(theta, shard):
     return float(-0.5 * np.sum((shard["z"] - theta) ** 2))
 
 
+def is_first(marker):
+    """Whether nobody has asked before; a file remembers, for all processes."""
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 class Once:
     """A log-likelihood that raises once, some way into the run: a file remembers."""
 
@@ -30,8 +39,7 @@ class Once:
 
     def __call__(self, theta, shard):
         self.n += 1
-        if self.n > self.after and not self.marker.exists():
-            self.marker.touch()
+        if self.n > self.after and is_first(self.marker):
             raise OSError("the disk was away for a moment")
         return log_likelihood(theta, shard)
 
@@ -45,19 +53,12 @@ class OutOfMemory:
     def __call__(self, theta, shard):
         value = log_likelihood(theta, shard)
         if self.lacks is None:
-            self.lacks = self.is_first()
+            self.lacks = is_first(self.marker)
         if self.lacks:
             limit = resource.getrlimit(resource.RLIMIT_AS)[1]
             resource.setrlimit(resource.RLIMIT_AS, (memory_now() + 2**29, limit))  # ulimit -v
             bytearray(2**31)
         return value
-
-    def is_first(self):
-        try:
-            self.marker.touch(exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
 
 
 def memory_now():
