@@ -50,9 +50,9 @@ class Constants:
         Of the coordinator of a merge for a draw of a shard.
     """
 
-    block: float = 0.65e-3
-    block_and_process: float = 0.28e-3
-    block_and_worker: float = 3.1e-6
+    block: float = 0.52e-3
+    block_and_process: float = 0.115e-3
+    block_and_worker: float = 1.4e-6
     row: float = 5.9e-9
     row_alone: float = 190e-9
     shard_draw: float = 6.5e-6
