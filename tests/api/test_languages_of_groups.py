@@ -13,7 +13,9 @@ from helpers.languages import LANGUAGES, model, names, table
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 FAMILIES = pytest.mark.parametrize("family", ["logistic", "linear"])
 OTHERS = pytest.mark.parametrize("language", LANGUAGES[1:])
-MOST = 0.05  # log units, by which integrals may differ
+# Log units, by which integrals may differ: Gaussian ones are in closed form. The nodes of others
+# are chosen so that each is off by 0.1 at most at 4 sds.
+MOST = {"linear": 0.05, "logistic": 0.2}
 N_POINTS = 20
 
 
@@ -77,7 +79,7 @@ def test_log_posteriors_are_the_same(language, family, rows, built, rng):
     points = points_around(formula, family, shard, rng)
     expected = log_posteriors(formula, "formula", family, points, shard)
     found = log_posteriors(built(language, family), language, family, points, shard)
-    assert np.abs(found - expected).max() < MOST
+    assert np.abs(found - expected).max() < MOST[family]
     assert np.ptp(expected) > 1  # or anything would agree
 
 
@@ -88,7 +90,7 @@ def test_another_prior_has_another_density(family, rows, rng):
     formula, other = (model("formula", family, rows[family], scale) for scale in (1.0, 0.5))
     points = points_around(formula, family, shard, rng)
     one, two = (log_posteriors(m, "formula", family, points, shard) for m in (formula, other))
-    assert np.abs(one - two).max() > 2 * MOST
+    assert np.abs(one - two).max() > 2 * MOST[family]
 
 
 # ---------------------------------------------------------------- draws

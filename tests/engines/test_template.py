@@ -247,7 +247,8 @@ class StopTemplate:
 
 
 def test_a_template_that_is_stopped_is_noticed_within_ten_seconds(rows, tmp_path):
-    options = {"workers": N, "draws": 4000, "sampler": "ellipse", "scheme": "cmc", "check": False}
+    """The draws of a worker do not fit its pipe, so the one that is killed has more to send."""
+    options = {"workers": N, "draws": 20_000, "sampler": "ellipse", "scheme": "cmc", "check": False}
     attack, run = StopTemplate(), tmp_path / "a"
     result = quorate.sample(MeanModel(), rows, run_dir=run, progress=attack, **options)
     whole = quorate.sample(MeanModel(), rows, run_dir=tmp_path / "b", progress=False, **options)
