@@ -87,7 +87,7 @@ def test_models_that_do_not_say_so_do_not_run_in_threads(rng):
 
 
 class Broken(Meeting):
-    """Raises on one shard, which is told by its first number."""
+    """Raises on one shard, which it knows by the first number in it."""
 
     def __init__(self, broken):
         super().__init__(PATIENCE, runs_in_threads=True)

@@ -1,5 +1,6 @@
-"""Random byte flips over all files of a run: each is told with a count of what is lost, or changes
-nothing that is read.
+"""Random byte flips over all files of a run.
+
+Each is reported with a count of what is lost, or changes nothing that is read.
 
 `QUORATE_FLIPS=200` tries more of them.
 """

@@ -93,7 +93,7 @@ def acknowledged(folder: Path) -> int | None:
 
 
 def known_count(folder: Path) -> int:
-    """How many rows of the log were acknowledged, as far as that is told; 0 if it is not."""
+    """Number of acknowledged rows of the log; 0 if it is not recorded or its record is damaged."""
     try:
         return acknowledged(folder) or 0
     except DamagedCountError:

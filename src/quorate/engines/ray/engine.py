@@ -204,7 +204,7 @@ class RayEngine:
             self._ray.wait(calls, num_returns=len(calls), timeout=_FORGETTING)
 
     def _new_actor(self, place: int, node: str) -> Actor:
-        """An actor that is told what to compute on, and what, with the first call to it."""
+        """A new actor on a node. The first call to it sends its device and the job."""
         n_gpus = self._gpus.of(node, len(self._hosted[place]), self._actors.values())
         if n_gpus is None:
             n_gpus = 0.0
