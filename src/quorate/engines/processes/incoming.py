@@ -40,7 +40,7 @@ class Incoming:
     def ended(self, host: "HostProcess") -> None:
         """Take in that a process has ended. Any thread may say so."""
         self._ended.put(host)
-        with suppress(OSError):  # the socket is full, so `frames` will wake up anyway; or it is closed
+        with suppress(OSError):  # it is full, so `frames` wakes up anyway; or it is closed
             self._cord.send(b"!")
 
     def frames(self, timeout: float) -> "Iterator[tuple[HostProcess, Frame | None]]":
