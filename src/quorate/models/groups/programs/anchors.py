@@ -31,8 +31,8 @@ class Posterior(Protocol):
     def value_and_gradient(self, x: Array, given: Arguments) -> tuple[float, Array]:
         """The log density and its gradient (d,), which need not be exact."""
 
-    def modes(self, x: Array, given: Arguments) -> tuple[Array, Array]:
-        """Modes (m, q) of the groups' parameters at a point, and their spreads (q, q, m)."""
+    def anchored(self, x: Array, given: Arguments) -> Arguments:
+        """The arguments with anchors at the modes of the groups' parameters at a point."""
 
 
 def unanchored(inputs: object, n_groups: int, dim: int) -> Arguments:
@@ -43,8 +43,19 @@ def unanchored(inputs: object, n_groups: int, dim: int) -> Arguments:
     return with_effort(none, _ROUGH)
 
 
+def dim_of(given: Arguments) -> int:
+    """Dimensions of an integral, those of the integrals within it included."""
+    dim: int = given.anchors.shape[1]
+    return dim + dim_of(given.inputs) if isinstance(given.inputs, Arguments) else dim
+
+
 def with_effort(given: Arguments, effort: Effort) -> Arguments:
-    """The arguments with other nodes and steps. Arrays of nodes keep their shapes."""
+    """The arguments with other nodes and steps. Arrays of nodes keep their shapes.
+
+    Integrals within an integral get the same effort.
+    """
+    if isinstance(given.inputs, Arguments):
+        given = given._replace(inputs=with_effort(given.inputs, effort))
     dim = given.anchors.shape[1]
     rule = gauss_hermite(effort.n_nodes, dim)
     n_nodes, most = len(rule.nodes), len(gauss_hermite(finest(dim).n_nodes, dim).nodes)
@@ -71,15 +82,15 @@ def examined_mode(posterior: Posterior, given: Arguments, start: Array) -> tuple
     def values(points: Array, effort: Effort) -> Array:
         return posterior.values(points, with_effort(given, effort))
 
-    return x, sufficient(values, x, cov, given.anchors.shape[1])
+    return x, sufficient(values, x, cov, dim_of(given))
 
 
 def anchored(
     posterior: Posterior, x: Array, given: Arguments, n_steps: int = _SEARCHES[0]
 ) -> Arguments:
     """The arguments with anchors at the modes of the groups' parameters at x."""
-    anchors, spreads = posterior.modes(x, given._replace(n_steps=n_steps))
-    return given._replace(anchors=anchors, spreads=spreads)
+    found = posterior.anchored(x, given._replace(n_steps=n_steps))
+    return found._replace(n_steps=given.n_steps)
 
 
 def _climbed(posterior: Posterior, x: Array, given: Arguments) -> Array:

@@ -1,7 +1,7 @@
 """A program with local parameters, and its integrals as functions of one point."""
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
@@ -18,6 +18,7 @@ from quorate.models.groups.programs.integral import (
     placed,
     searched,
 )
+from quorate.models.groups.programs.nested import OuterProgram
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 
@@ -28,6 +29,10 @@ class Program(Protocol):
     z are unconstrained. `inputs` is the shard in the form that the program takes: any tree of
     arrays, with rows sorted by group.
     """
+
+    @property
+    def within(self) -> "RowProgram | None":
+        """The program of groups within these, whose point is x followed by z; None if none are."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,23 +52,8 @@ class Program(Protocol):
     def joint(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
         """log p(z_g | x) + Σ over rows of g of log p(row | x, z_g), Jacobian included, (m,)."""
 
-    def row_densities(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
-        """log p(row | x, z) of each row, (n_rows,), sorted by group."""
-
     def lacks(self, ability: Ability) -> str:
         """What is missing for something that a result asks for; empty if nothing is."""
-
-    def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
-        """Draws of what is observed, (n_points, n_rows, ...), rows sorted by group.
-
-        `z` is (n_points, m, q).
-        """
-
-    def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
-        """The same, at parameters of groups that are drawn from their prior; if it can do that."""
-
-    def observed(self, inputs: Any) -> dict[str, Array]:
-        """What was observed, (n_rows, ...), sorted by group. Other arrays may be there, too."""
 
     def natural(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
         """Parameters of groups on their natural scale, (m, r)."""
@@ -78,12 +68,33 @@ class Program(Protocol):
         """As that of a model."""
 
 
+class RowProgram(Program, Protocol):
+    """A program of groups with no groups within them, so that it has rows."""
+
+    def row_densities(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
+        """log p(row | x, z) of each row, (n_rows,), sorted by group."""
+
+    def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
+        """Draws of what is observed, (n_points, n_rows, ...), rows sorted by group.
+
+        `z` is (n_points, m, q).
+        """
+
+    def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
+        """The same, at parameters of groups that are drawn from their prior; if it can do that."""
+
+    def observed(self, inputs: Any) -> dict[str, Array]:
+        """What was observed, (n_rows, ...), sorted by group. Other arrays may be there, too."""
+
+    def row_order(self, shard: Shard) -> IntArray:
+        """The order that sorts the rows of a shard as `prepared` does."""
+
+
 class AtPoint:
     """Functions of one point x (d,), for a backend to compile and to map over points."""
 
-    def __init__(self, program: Program, dim: int) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._dim = dim
 
     def prior(self, x: AnyArray, _: None, backend: Backend) -> AnyArray:
         """The log prior."""
@@ -114,7 +125,9 @@ class AtPoint:
         return (totals + log_det(spreads, backend)).sum(), slope
 
     def modes(self, x: AnyArray, given: Arguments, backend: Backend) -> Any:
-        """Modes of local parameters, and their spreads."""
+        """Modes of local parameters, and their spreads; `Anchors` of two levels."""
+        if isinstance(self._program, OuterProgram):
+            return self._program.modes(x, given, backend)
         return searched(self._joint(x, given, backend), given, backend)
 
     def spread(self, x: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
@@ -129,32 +142,51 @@ class AtPoint:
 
     def moments(self, x: AnyArray, arguments: tuple[Arguments, Array], backend: Backend) -> Any:
         """Moments 1 to 3 of natural values about their centres: (m, 3, r)."""
+        return self._moments(x, arguments, backend).reshape(len(arguments[1]), 3, -1)
+
+    def moments_within(
+        self, x: AnyArray, arguments: tuple[Arguments, Array], backend: Backend
+    ) -> Any:
+        """Moments of groups within these, of which centres are given."""
         given, centres = arguments
-        m, r = centres.shape
+        assert self._program.within is not None
+        inner, at = given.inputs, AtPoint(self._program.within)
+
+        def of_inner(z: AnyArray) -> AnyArray:
+            point = backend.xp.concatenate([x, z.reshape(-1)])
+            return at._moments(point, (inner, centres), backend)
+
+        joint, within = self._joint(x, given, backend), inner.inputs.within
+        found = expectations(joint, of_inner, given, backend, within)
+        return found.reshape(len(centres), 3, -1)
+
+    def _moments(self, x: AnyArray, arguments: tuple[Arguments, Array], backend: Backend) -> Any:
+        given, centres = arguments
 
         def powers(z: AnyArray) -> AnyArray:
             offset = self._program.natural(x, z, given.inputs, backend) - centres
             return backend.xp.concatenate([offset, offset**2, offset**3], axis=1)
 
-        joint = self._joint(x, given, backend)
-        return expectations(joint, powers, given, backend).reshape(m, 3, r)
+        return expectations(self._joint(x, given, backend), powers, given, backend)
 
     def joint(self, both: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
         """Log joint densities (m,) of x and z, which are one vector here."""
-        return self._joint(both[: self._dim], given, backend)(self._local(both, given))
+        x, z = self._apart(both, given)
+        return self._joint(x, given, backend)(z)
 
     def natural(self, both: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
         """Natural values (m, r) of x and z, which are one vector here."""
-        x, z = both[: self._dim], self._local(both, given)
+        x, z = self._apart(both, given)
         return self._program.natural(x, z, given.inputs, backend)
 
     def of_rows(self, both: AnyArray, given: Arguments, backend: Backend) -> AnyArray:
         """Log densities (n_rows,) of rows at x and z, which are one vector here."""
-        x, z = both[: self._dim], self._local(both, given)
-        return self._program.row_densities(x, z, given.inputs, backend)
+        x, z = self._apart(both, given)
+        return cast(RowProgram, self._program).row_densities(x, z, given.inputs, backend)
 
-    def _local(self, both: AnyArray, given: Arguments) -> AnyArray:
-        return both[self._dim :].reshape(given.anchors.shape)
+    def _apart(self, both: AnyArray, given: Arguments) -> tuple[AnyArray, AnyArray]:
+        m, q = given.anchors.shape
+        return both[: len(both) - m * q], both[len(both) - m * q :].reshape(m, q)
 
     def _joint(self, x: AnyArray, given: Arguments, backend: Backend) -> Joint:
         return lambda z: self._program.joint(x, z, given.inputs, backend)

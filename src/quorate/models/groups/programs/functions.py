@@ -4,24 +4,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from quorate._types import Array, IntArray
-from quorate.errors import BadInputError, WrongShapeError
+from quorate.errors import BadInputError
 from quorate.models.arrays import AnyArray
-from quorate.models.checks import call, require_real, require_scalar
+from quorate.models.checks import call, require_scalar
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import Backend, JaxBackend, NumpyBackend
-from quorate.models.groups.programs.model import (
-    NO_PRIOR,
-    JaxProgramModel,
-    ProgramModel,
-    one_level,
-    require_few_dimensions,
+from quorate.models.groups.programs.function_checks import (
+    drawn_responses,
+    lacks_of_functions,
+    require_shape,
 )
+from quorate.models.groups.programs.model import JaxProgramModel, ProgramModel
+from quorate.models.groups.programs.nested_functions import from_nested_functions
+from quorate.models.groups.programs.refusals import NO_PRIOR, one_level, require_few_dimensions
 from quorate.models.groups.programs.shards import codes_of, compact
 from quorate.models.parameters import Parameters, declared
-from quorate.models.programs.function_rows import checked_responses, named_responses
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 
@@ -50,6 +48,8 @@ class LocalFunctions:
     groups: str
     simulate: Callable[..., Any] | None = None
 
+    within = None
+
     @property
     def names(self) -> tuple[str, ...]:
         return self.parameters.names
@@ -72,7 +72,7 @@ class LocalFunctions:
         xp, index = backend.xp, inputs["index"]
         parameters = self.parameters.constrain(x, xp)
         own = call("log_local", self.of_groups, parameters, self.local.constrain(z, xp))
-        _require_shape("log_local", own, len(z), "group")
+        require_shape("log_local", own, len(z), "group")
         sums = backend.sum_by_group(self.row_densities(x, z, inputs, backend), index, len(z))
         return own + self.local.log_jacobian(z, xp) + sums
 
@@ -80,30 +80,16 @@ class LocalFunctions:
         xp, index = backend.xp, inputs["index"]
         given = self.parameters.constrain(x, xp), self.local.constrain(z[index], xp)
         values = call("log_likelihood", self.of_rows, *given, inputs["rows"])
-        _require_shape("log_likelihood", values, len(index), "row")
+        require_shape("log_likelihood", values, len(index), "row")
         return values
 
     def lacks(self, ability: Ability) -> str:
-        if ability == "responses" and self.simulate is None:
-            return (
-                "The model cannot draw responses. Give `simulate` to from_functions: a function of "
-                "parameters, local parameters of each row, rows and a numpy Generator that "
-                "returns a response for each row."
-            )
-        return "" if ability != "prior_draws" else NO_PRIOR
+        return lacks_of_functions(ability, self.simulate)
 
     def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
-        function, index, rows = self.simulate, inputs["index"], inputs["rows"]
-        assert function is not None
-        found = []
-        for x, at, seed in zip(points, z, seeds, strict=True):
-            given = self.parameters.constrain(x), self.local.constrain(at[index])
-            rng = np.random.default_rng(seed)
-            found.append(named_responses(call("simulate", function, *given, rows, rng)))
-        return {
-            name: checked_responses(name, np.array([one[name] for one in found]), rows)
-            for name in found[0]
-        }
+        local = (self.local.constrain(at[inputs["index"]]) for at in z)
+        each = zip(map(self.parameters.constrain, points), local, seeds, strict=True)
+        return drawn_responses(self.simulate, each, inputs["rows"])
 
     def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
         raise BadInputError(NO_PRIOR)
@@ -123,13 +109,16 @@ class LocalFunctions:
     def row_codes(self, shard: Shard) -> IntArray:
         return codes_of(shard, self.groups)
 
+    def row_order(self, shard: Shard) -> IntArray:
+        return compact(self.row_codes(shard))[2]
+
     def constrain(self, draws: Array) -> dict[str, Array]:
         return self.parameters.named(draws)
 
 
 def from_local_functions(
     log_prior: Callable[..., Any],
-    log_local: Callable[..., Any] | None,
+    log_local: Any,
     log_likelihood: Callable[..., Any],
     parameters: Parameters,
     local: Mapping[str, Any] | None,
@@ -141,8 +130,19 @@ def from_local_functions(
     """The model of `from_functions` with `local`."""
     if not isinstance(local, Mapping):
         raise BadInputError(f'local must be a dictionary such as {{"z": Real(2)}}, not {local!r}.')
-    is_nested = isinstance(groups, str) and "/" in groups
-    column = one_level([groups] if is_nested else groups, "groups must name the column")
+    if isinstance(groups, str) and "/" in groups:
+        return from_nested_functions(
+            log_prior,
+            log_local,
+            log_likelihood,
+            parameters,
+            local,
+            groups,
+            backend,
+            start,
+            simulate,
+        )
+    column = one_level(groups, "groups must name the column")
     if not callable(log_local):
         raise BadInputError(
             f"log_local must be a function, not {log_local!r}: the log density of the local "
@@ -156,13 +156,3 @@ def from_local_functions(
     if backend == "jax":
         return JaxProgramModel(functions, start, JaxBackend())
     return ProgramModel(functions, start, NumpyBackend())
-
-
-def _require_shape(what: str, values: Any, n: int, each: str) -> None:
-    shape = np.shape(values)
-    if shape != (n,):
-        raise WrongShapeError(
-            f"{what} returned an array of shape {shape} for {n} {each}s. It must return one number "
-            f"for each {each}, shape ({n},): sum over the parameters of a group, not over {each}s."
-        )
-    require_real(what, values)

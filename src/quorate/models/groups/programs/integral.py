@@ -86,8 +86,12 @@ def expectations(
     function: Callable[[AnyArray], AnyArray],
     given: Arguments,
     backend: Backend,
+    within: AnyArray | None = None,
 ) -> AnyArray:
-    """E[function(z) | rows] of each group, where `function` maps z (m, q) to (m, k)."""
+    """E[function(z) | rows] of each group, where `function` maps z (m, q) to (m, k).
+
+    If it maps to values of n groups within these, (n, k), `within` (n,) tells where they lie.
+    """
     xp = backend.xp
     centres, spreads = placed(joint, given, backend)
     totals = log_integrals(joint, centres, spreads, given, backend)
@@ -95,6 +99,7 @@ def expectations(
     def add(k: Any, total: AnyArray) -> AnyArray:
         z = _at_node(centres, spreads, given.nodes[k], xp)
         share = xp.exp(given.log_weights[k] + joint(z) - totals)
+        share = share if within is None else share[within]
         return total + share[:, None] * function(z)
 
     return backend.loop(given.n_nodes, add, xp.zeros_like(function(centres)))
@@ -107,8 +112,11 @@ def gradient(
     spreads: AnyArray,
     totals: AnyArray,
     given: Arguments,
+    weights: AnyArray | None = None,
 ) -> AnyArray:
     """Gradient in x of the sum of log integrals, by differentiation under the integral (JAX).
+
+    Integrals of groups may have weights (m,) in the sum.
 
     Nodes stay where they are. The integral does not depend on where they are, but for the error of
     the quadrature.
@@ -118,7 +126,8 @@ def gradient(
     def add(k: Any, total: AnyArray) -> AnyArray:
         z = _at_node(centres, spreads, given.nodes[k], jax.numpy)
         values, pull = jax.vjp(lambda x: joint(x, z), x)
-        return total + pull(jax.numpy.exp(given.log_weights[k] + values - totals))[0]
+        shares = jax.numpy.exp(given.log_weights[k] + values - totals)
+        return total + pull(shares if weights is None else weights * shares)[0]
 
     return jax.lax.fori_loop(0, given.n_nodes, add, jax.numpy.zeros_like(x))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -12,12 +12,11 @@ from quorate.models.checks import settled, settled_gradient
 from quorate.models.groups.levels import Level, Moments, Uniforms
 from quorate.models.groups.local import independence_draws, numbers_needed
 from quorate.models.groups.programs.anchors import anchored, examined_mode, unanchored, with_effort
-from quorate.models.groups.programs.at_point import AtPoint, Program
-from quorate.models.groups.programs.backends import Backend
+from quorate.models.groups.programs.at_point import AtPoint, Program, RowProgram
+from quorate.models.groups.programs.backends import Backend, OfPoint
 from quorate.models.groups.programs.integral import Arguments
-from quorate.models.groups.programs.shards import compact
+from quorate.models.groups.programs.nested import Anchors, OuterProgram
 from quorate.models.groups.programs.single_rows import ProgramRows
-from quorate.models.groups.quadrature import MOST_DIMENSIONS
 from quorate.models.memo import PerShard
 from quorate.models.programs.jaxed_many import points_at_once, rows_in
 from quorate.models.protocol import Shard
@@ -28,39 +27,22 @@ _FEW_GROUPS, _FEW_ROWS = 300, 10_000  # that may stand for all groups of a shard
 _STEP = 1e-5  # of finite differences of the integrated likelihood
 
 
-def require_few_dimensions(dim: int, names: str) -> None:
-    """Refuse integrals of too many dimensions."""
-    require(
-        1 <= dim <= MOST_DIMENSIONS,
-        f"A group has {dim} local parameters: {names}. They are integrated out at nodes, which is "
-        f"done for 1 to {MOST_DIMENSIONS} of them. Make some of them global.",
-    )
-
-
-def one_level(name: object, what: str) -> str:
-    """The name of the one level of a program. Levels that nest are refused."""
-    if isinstance(name, str) and name:
-        return name
-    raise BadInputError(
-        f"{what} for the one level of groups that a program has, not {name!r}. Where levels nest, "
-        "name the inner one, and make the variables of the outer one global. Regressions have "
-        "both levels: `(1 | outer/inner)`."
-    )
-
-
-NO_PRIOR = (
-    "Functions and PyMC models with local parameters do not draw from their prior. Formulas with "
-    "groups and NumPyro programs do; PyMC has functions of its own for it."
-)
-
-
 class Ready(NamedTuple):
     """A shard, ready for integrals; or the reason why they cannot be computed."""
 
     given: Arguments
     codes: IntArray
-    centres: Array  # natural values at the anchors, (m, r)
+    centres: tuple[Array, ...]  # natural values at the anchors, (m, r), level by level
     refused: str = ""
+
+
+class Stage(NamedTuple):
+    """One level of groups: given those around them, local parameters are drawn from it."""
+
+    at: AtPoint
+    level: Level
+    given: Arguments
+    codes: IntArray
 
 
 @dataclass(frozen=True)
@@ -83,11 +65,13 @@ class ProgramModel:
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        return (self.program.level,)
+        within = self.program.within
+        return (self.program.level,) if within is None else (self.program.level, within.level)
 
     @property
     def group_columns(self) -> str:
-        return self.program.level.name
+        outer, *inner = (level.name for level in self.levels)
+        return "/".join([outer, *(name.removeprefix(f"{outer}:") for name in inner)])
 
     def initial(self) -> Array:
         return np.array(self.start)
@@ -111,15 +95,29 @@ class ProgramModel:
         return np.asarray(self.backend.each(self.at.value, points, given, rows_in(shard)))
 
     def local_moments(self, points: Array, shard: Shard) -> dict[str, Moments]:
-        given, ready = self._given(shard), self._ready(shard)
-        at_once = max(16, points_at_once(3 * ready.centres.size))
-        sums = np.zeros((3, *ready.centres.shape))
+        given, centres = self._given(shard), self._ready(shard).centres
+        stages = self._stages(given, self._ready(shard).codes)
+        found = {}
+        for stage, about, function in zip(
+            stages, centres, (self.at.moments, self.at.moments_within), strict=False
+        ):
+            sums = self._summed(function, points, (given, about), rows_in(shard))
+            order = np.argsort(stage.codes)
+            found[stage.level.name] = Moments(stage.codes[order], about[order], sums[:, order])
+        return found
+
+    def _summed(
+        self, function: OfPoint, points: Array, arguments: tuple[Arguments, Array], n_rows: int
+    ) -> Array:
+        """Moments of a level, summed over points, (3, m, r)."""
+        centres = arguments[1]
+        at_once = max(16, points_at_once(3 * centres.size))
+        sums = np.zeros((3, *centres.shape))
         for first in range(0, len(points), at_once):
             part = points[first : first + at_once]
-            arguments = (given, ready.centres)
-            each = self.backend.each(self.at.moments, part, arguments, rows_in(shard))
+            each = self.backend.each(function, part, arguments, n_rows)
             sums += np.asarray(each).sum(axis=0).transpose(1, 0, 2)
-        return {self.program.level.name: Moments(ready.codes, ready.centres, sums)}
+        return sums
 
     def local_draws(
         self, points: Array, shard: Shard, groups: IntArray, uniforms: Uniforms
@@ -128,33 +126,53 @@ class ProgramModel:
         asked = np.unique(np.asarray(groups, dtype=np.int64))
         missing = np.setdiff1d(asked, ready.codes)
         require(len(missing) == 0, f"The shard has no groups with codes {missing[:5].tolist()}.")
-        numbers = max(1, len(points) * numbers_needed(self.program.local_dim))
-        n_parts = max(1, min(len(asked), -(-len(asked) * numbers // _NUMBERS)))
-        draws = [
+        n_numbers = max(1, len(points) * numbers_needed(self.program.local_dim))
+        n_parts = max(1, min(len(asked), -(-len(asked) * n_numbers // _NUMBERS)))
+        parts = [
             self._draws(points, shard, part, uniforms) for part in np.array_split(asked, n_parts)
         ]
-        return {self.program.level.name: (asked, np.concatenate(draws, axis=1))}
+        by_level = zip(self.levels, zip(*parts, strict=True), strict=True)
+        return {
+            level.name: (np.concatenate([codes for codes, _ in of_level]),
+                         np.concatenate([draws for _, draws in of_level], axis=1))
+            for level, of_level in by_level
+        }  # fmt: skip
 
-    def _draws(self, points: Array, shard: Shard, groups: IntArray, uniforms: Uniforms) -> Array:
-        """Draws of some groups, from the rows of these groups alone."""
+    def _draws(
+        self, points: Array, shard: Shard, groups: IntArray, uniforms: Uniforms
+    ) -> list[tuple[IntArray, Array]]:
+        """Codes and draws of some groups, level by level, from the rows of these groups alone."""
         if len(groups) == 0 or len(points) == 0:
-            return np.zeros((len(points), len(groups), len(self.program.level.names)))
+            return [
+                (groups, np.zeros((len(points), len(groups), len(level.names))))
+                for level in self.levels
+            ]
         given, n_rows = self._of_groups(shard, groups)
-        z = self._local_points(points, given, n_rows, groups, uniforms)
-        both = np.concatenate([points, z.reshape(len(points), -1)], axis=1)
-        return np.asarray(self.backend.each(self.at.natural, both, given, n_rows))
+        found = []
+        for stage in self._stages(given, groups):
+            z = self._local_points(stage, points, n_rows, uniforms)
+            points = np.concatenate([points, z.reshape(len(points), -1)], axis=1)
+            each = self.backend.each(stage.at.natural, points, stage.given, n_rows)
+            found.append((stage.codes, np.asarray(each)))
+        return found
 
-    def _local_points(
-        self, points: Array, given: Arguments, n_rows: int, groups: IntArray, uniforms: Uniforms
-    ) -> Array:
-        """Draws of the unconstrained parameters of some groups, (n, m, q)."""
-        mean, factor = self._rough_normal(points, given, n_rows)
-        wanted = numbers_needed(self.program.local_dim)
-        numbers = uniforms(self.program.level.name, groups, wanted)
+    def _stages(self, given: Arguments, codes: IntArray) -> list[Stage]:
+        """The levels of groups with these codes, the outer one first."""
+        stages = [Stage(self.at, self.levels[0], given, codes)]
+        if self.program.within is not None:
+            inner: Arguments = given.inputs
+            stages.append(Stage(self.at_inner, self.levels[1], inner, inner.inputs.codes))
+        return stages
+
+    def _local_points(self, stage: Stage, points: Array, n_rows: int, uniforms: Uniforms) -> Array:
+        """Draws of the unconstrained parameters of the groups of one level, (n, m, q)."""
+        at, given = stage.at, stage.given
+        mean, factor = self._rough_normal(stage, points, n_rows)
+        numbers = uniforms(stage.level.name, stage.codes, numbers_needed(mean.shape[2]))
 
         def joint(z: Array) -> Array:
             both = np.concatenate([points, z.reshape(len(points), -1)], axis=1)
-            return np.asarray(self.backend.each(self.at.joint, both, given, n_rows))
+            return np.asarray(self.backend.each(at.joint, both, given, n_rows))
 
         return independence_draws(joint, mean, factor, numbers)
 
@@ -173,15 +191,22 @@ class ProgramModel:
         uniforms: Uniforms,
         of_prior: bool = False,
     ) -> tuple[IntArray, ProgramRows]:
-        codes = self.program.row_codes(shard)
-        places = np.flatnonzero(np.isin(codes, groups))
-        order = compact(codes[places])[2]
+        places = np.flatnonzero(np.isin(self.program.row_codes(shard), groups))
+        program, some = self.row_program, {name: at[places] for name, at in shard.items()}
+        in_order = places[program.row_order(some)]
         if of_prior:
-            inputs, _ = self.program.prepared({name: at[places] for name, at in shard.items()})
-            return places[order], ProgramRows(self, points, None, inputs)
+            inputs, _ = program.prepared(some)
+            return in_order, ProgramRows(self, self.at, points, None, inputs)
         given, n_rows = self._of_groups(shard, groups)
-        z = self._local_points(points, given, n_rows, groups, uniforms)
-        return places[order], ProgramRows(self, points, z, given.inputs, given)
+        for stage in self._stages(given, groups):
+            around, z = points, self._local_points(stage, points, n_rows, uniforms)
+            points = np.concatenate([points, z.reshape(len(points), -1)], axis=1)
+        return in_order, ProgramRows(self, stage.at, around, z, stage.given.inputs, stage.given)
+
+    @property
+    def row_program(self) -> RowProgram:
+        """The program of the level that has no groups within its groups."""
+        return self.program.within or cast(RowProgram, self.program)
 
     def _of_groups(self, shard: Shard, groups: IntArray) -> tuple[Arguments, int]:
         """Arguments for some of the groups of a shard, and their number of rows."""
@@ -194,17 +219,21 @@ class ProgramModel:
         self, shard: Shard, given: Arguments, codes: IntArray, groups: IntArray
     ) -> tuple[Arguments, int]:
         of_groups = np.isin(self.program.row_codes(shard), groups)
-        inputs, _ = self.program.prepared({name: rows[of_groups] for name, rows in shard.items()})
+        rows = {name: array[of_groups] for name, array in shard.items()}
         places = np.searchsorted(codes, groups)
+        if isinstance(self.program, OuterProgram):
+            inputs: Any = self.program.of_part(given.inputs, rows, places)
+        else:
+            inputs, _ = self.program.prepared(rows)
         anchors = np.asarray(given.anchors)[places]
         spreads = np.asarray(given.spreads)[:, :, places]
         some = given._replace(inputs=inputs, anchors=anchors, spreads=spreads)
         return some, int(of_groups.sum())
 
-    def _rough_normal(self, points: Array, given: Arguments, n_rows: int) -> tuple[Array, Array]:
+    def _rough_normal(self, stage: Stage, points: Array, n_rows: int) -> tuple[Array, Array]:
         """Means (n, m, q) of z, and factors (n, m, q, q) of its covariances, by quadrature."""
-        sums = self.backend.each(self.at.spread, points, given, n_rows)
-        offsets, dim = np.asarray(sums), self.program.local_dim
+        sums = self.backend.each(stage.at.spread, points, stage.given, n_rows)
+        offsets, dim = np.asarray(sums), stage.given.anchors.shape[1]
         mean, products = offsets[..., :dim], offsets[..., dim:]
         products = products.reshape(*products.shape[:-1], dim, dim)
         cov = products - mean[..., :, None] * mean[..., None, :]
@@ -212,7 +241,7 @@ class ProgramModel:
         correlation = cov / (scale[..., :, None] * scale[..., None, :]) + 1e-9 * np.eye(dim)
         sound = np.isfinite(correlation).all(axis=(-2, -1), keepdims=True)
         factor = np.linalg.cholesky(np.where(sound, correlation, np.eye(dim)))
-        return np.asarray(given.anchors) + mean, scale[..., :, None] * factor
+        return np.asarray(stage.given.anchors) + mean, scale[..., :, None] * factor
 
     def _given(self, shard: Shard) -> Arguments:
         ready = self._ready(shard)
@@ -226,7 +255,6 @@ class ProgramModel:
     def _make_ready(self, shard: Shard) -> Ready:
         inputs, codes = self.program.prepared(shard)
         given = unanchored(inputs, len(codes), self.program.local_dim)
-        nowhere = np.zeros((len(codes), len(self.program.level.names)))
         step = min(len(codes) // _FEW_GROUPS, rows_in(shard) // _FEW_ROWS)
         some, times = given, 1.0
         if step > 1:
@@ -235,16 +263,24 @@ class ProgramModel:
             with np.errstate(all="ignore"):  # a search may pass through points of density 0
                 x, effort = examined_mode(_ShardPosterior(self, times), some, self.initial())
         except BadInputError as error:  # remembered: the search is long, and would fail again
-            return Ready(given, codes, nowhere, str(error))
+            return Ready(given, codes, (), str(error))
         given = with_effort(anchored(_ShardPosterior(self), x, given), effort)
-        both = np.concatenate([x, np.ravel(given.anchors)])
-        centres = np.asarray(self.backend.one(self.at.natural, both, given))
-        return Ready(given, codes, np.where(np.isfinite(centres), centres, 0.0))
+        centres = []
+        for stage in self._stages(given, codes):
+            x = np.concatenate([x, np.ravel(stage.given.anchors)])
+            found = np.asarray(self.backend.one(stage.at.natural, x, stage.given))
+            centres.append(np.where(np.isfinite(found), found, 0.0))
+        return Ready(given, codes, tuple(centres))
 
     @cached_property
     def at(self) -> AtPoint:
         """The functions of one point that backends evaluate."""
-        return AtPoint(self.program, self.dim)
+        return AtPoint(self.program)
+
+    @cached_property
+    def at_inner(self) -> AtPoint:
+        """The same for groups within groups, whose points are followed by the outer groups."""
+        return AtPoint(self.row_program)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("program", "start", "backend")}
@@ -304,6 +340,8 @@ class _ShardPosterior:
         ups, downs = np.split(np.array(others), 2)
         return float(here), (ups - downs) / (2 * steps)
 
-    def modes(self, x: Array, given: Arguments) -> tuple[Array, Array]:
-        centres, spreads = self.model.backend.one(self.model.at.modes, x, given)
-        return np.asarray(centres), np.asarray(spreads)
+    def anchored(self, x: Array, given: Arguments) -> Arguments:
+        found = self.model.backend.one(self.model.at.modes, x, given)
+        if isinstance(found, Anchors):
+            return found.put(given)
+        return given._replace(anchors=np.asarray(found[0]), spreads=np.asarray(found[1]))

@@ -17,7 +17,6 @@ from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import Example, examined
 from quorate.models.groups.programs.inference import local_point
-from quorate.models.groups.programs.model import one_level, require_few_dimensions
 from quorate.models.groups.programs.numpyro_simulation import prior_draw, simulated
 from quorate.models.groups.programs.plates import (
     Constants,
@@ -26,6 +25,7 @@ from quorate.models.groups.programs.plates import (
     started,
     sums_along,
 )
+from quorate.models.groups.programs.refusals import one_level, require_few_dimensions
 from quorate.models.programs.numpyro_axes import axes_of_trace
 from quorate.models.programs.numpyro_program import (
     Site,

@@ -20,7 +20,8 @@ from quorate.models.checks import call
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs import simulation
 from quorate.models.groups.programs.backends import Backend, JaxBackend
-from quorate.models.groups.programs.model import NO_PRIOR, JaxProgramModel
+from quorate.models.groups.programs.model import JaxProgramModel
+from quorate.models.groups.programs.refusals import NO_PRIOR
 from quorate.models.groups.programs.shards import codes_of, compact
 from quorate.models.programs.jaxed_many import ManyPoints
 from quorate.models.protocol import Shard
@@ -141,6 +142,8 @@ class PlateProgram:
     level: Level
     local_dim: int
 
+    within = None
+
     def log_prior(self, x: AnyArray, backend: Backend) -> AnyArray:
         return self.plate.log_prior(x)
 
@@ -224,6 +227,9 @@ class PlateProgram:
 
     def row_codes(self, shard: Shard) -> IntArray:
         return codes_of(shard, self.level.name)
+
+    def row_order(self, shard: Shard) -> IntArray:
+        return compact(self.row_codes(shard))[2]
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         return self.plate.constrain(draws)

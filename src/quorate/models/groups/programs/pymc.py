@@ -16,7 +16,6 @@ from quorate.models.axes import labels_of as coord_labels
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import examined
-from quorate.models.groups.programs.model import one_level, require_few_dimensions
 from quorate.models.groups.programs.plates import (
     Constants,
     PlateModel,
@@ -25,6 +24,7 @@ from quorate.models.groups.programs.plates import (
     sums_along,
 )
 from quorate.models.groups.programs.pymc_graph import LocalGraph
+from quorate.models.groups.programs.refusals import one_level, require_few_dimensions
 from quorate.models.programs.pymc_axes import axes_of_pymc
 from quorate.models.programs.pymc_graph import (
     ancestors,

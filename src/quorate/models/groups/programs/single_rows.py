@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorate._types import Array
+from quorate.models.groups.programs.at_point import AtPoint
 from quorate.models.groups.programs.integral import Arguments
 from quorate.models.rows import Random
 
@@ -19,16 +20,18 @@ class ProgramRows:
 
     Parameters
     ----------
-    model
-        The model.
+    model, at
+        The model, and its functions of one point.
     points, z
-        Global parameters (n, d), and unconstrained ones of the groups (n, m, q). Without z,
-        responses are those of groups whose parameters are drawn from their prior.
+        Global parameters (n, d), followed by those of groups around these groups; and unconstrained
+        ones of the groups (n, m, q). Without z, responses are those of groups whose parameters are
+        drawn from their prior.
     inputs, given
         The rows of the groups, and the arguments of their integrals, if these are needed.
     """
 
     model: "ProgramModel"
+    at: AtPoint
     points: Array
     z: Array | None
     inputs: Any
@@ -39,17 +42,17 @@ class ProgramRows:
         assert self.given is not None
         both = np.concatenate([self.points, self.z.reshape(len(self.points), -1)], axis=1)
         n_rows, backend = len(self.inputs["index"]), self.model.backend
-        return np.asarray(backend.each(self.model.at.of_rows, both, self.given, n_rows))
+        return np.asarray(backend.each(self.at.of_rows, both, self.given, n_rows))
 
     def expected(self) -> None:
         """None: programs do not tell it."""
 
     def responses(self, random: Random) -> dict[str, Array]:
-        program, inputs = self.model.program, self.inputs
+        program, inputs = self.model.row_program, self.inputs
         if self.z is None:
             return program.simulated(self.points, inputs, random.seeds())
         found = program.responses(self.points, self.z, inputs, random.seeds())
         return {name: np.asarray(draws) for name, draws in found.items()}
 
     def observed(self) -> dict[str, Array]:
-        return self.model.program.observed(self.inputs)
+        return self.model.row_program.observed(self.inputs)

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quorate._types import Array, BoolArray
+from quorate.models.groups.nesting import Nesting
 from quorate.models.groups.quadrature import length_of, newton_step, solved, spread
 from quorate.models.groups.regressions.integrals import Prior, put
-from quorate.models.groups.regressions.nesting import Nesting
 
 
 class Side(NamedTuple):

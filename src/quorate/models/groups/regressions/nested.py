@@ -8,6 +8,7 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.models.groups.accuracy import FEWEST_FOR_MOMENTS, Effort
 from quorate.models.groups.levels import LevelUniforms, Moments
+from quorate.models.groups.nesting import Nesting
 from quorate.models.groups.quadrature import gauss_hermite
 from quorate.models.groups.regressions.chunks import (
     Chunk,
@@ -19,7 +20,6 @@ from quorate.models.groups.regressions.chunks import (
 )
 from quorate.models.groups.regressions.integrals import Nodes, Prior
 from quorate.models.groups.regressions.nested_block import Block
-from quorate.models.groups.regressions.nesting import Nesting
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.pooling import pooled_by_newton
 from quorate.models.groups.regressions.rows import GROWTH, arranged, of_like_size

@@ -15,6 +15,7 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.local import independence_draws
+from quorate.models.groups.nesting import Nesting
 from quorate.models.groups.quadrature import Places, gauss_hermite
 from quorate.models.groups.regressions.arrow import Arrow, arrow
 from quorate.models.groups.regressions.chunks import Chunk, chunks, mean_and_factor
@@ -27,7 +28,6 @@ from quorate.models.groups.regressions.integrals import (
     add_quadratic,
     over_rows,
 )
-from quorate.models.groups.regressions.nesting import Nesting
 from quorate.models.groups.regressions.points import Points
 from quorate.models.groups.regressions.rows import GroupedRows
 from quorate.models.regressions.family import Family

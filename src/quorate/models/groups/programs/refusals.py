@@ -1,0 +1,30 @@
+"""What programs with local parameters refuse, and what they say then."""
+
+from quorate.errors import BadInputError, require
+from quorate.models.groups.quadrature import MOST_DIMENSIONS
+
+
+def require_few_dimensions(dim: int, names: str) -> None:
+    """Refuse integrals of too many dimensions."""
+    require(
+        1 <= dim <= MOST_DIMENSIONS,
+        f"A group has {dim} local parameters: {names}. They are integrated out at nodes, which is "
+        f"done for 1 to {MOST_DIMENSIONS} of them. Make some of them global.",
+    )
+
+
+def one_level(name: object, what: str) -> str:
+    """The name of the one level of a program. Levels that nest are refused."""
+    if isinstance(name, str) and name:
+        return name
+    raise BadInputError(
+        f"{what} for the one level of groups that a program has, not {name!r}. Where levels nest, "
+        "name the inner one, and make the variables of the outer one global. Regressions have "
+        "both levels: `(1 | outer/inner)`."
+    )
+
+
+NO_PRIOR = (
+    "Functions and PyMC models with local parameters do not draw from their prior. Formulas with "
+    "groups and NumPyro programs do; PyMC has functions of its own for it."
+)
