@@ -13,6 +13,7 @@ from quorate.errors import require
 from quorate.models.arrays import AnyArray, Namespace
 from quorate.models.axes import Axes
 from quorate.models.groups.programs.numpyro import from_local_numpyro
+from quorate.models.groups.programs.nested_plates import NestedPlateModel
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.programs.jaxed import Compiled, CompiledDensities
 from quorate.models.programs.numpyro_axes import axes_of_trace
@@ -124,7 +125,7 @@ def from_numpyro(
     factors: Mapping[str, str] | None = ...,
     initial: Any = ...,
     local: str,
-) -> PlateModel: ...
+) -> PlateModel | NestedPlateModel: ...
 def from_numpyro(
     model: Callable[..., Any],
     *,
@@ -133,7 +134,7 @@ def from_numpyro(
     factors: Mapping[str, str] | None = None,
     initial: Any = None,
     local: str | None = None,
-) -> NumpyroModel | PlateModel:
+) -> NumpyroModel | PlateModel | NestedPlateModel:
     """A model from a NumPyro program.
 
     Parameters
@@ -153,7 +154,8 @@ def from_numpyro(
     local
         The plate of groups. Latent variables within it are one for each group and are integrated
         out of the likelihood; all others are global. An array in `split` must hold the group of
-        each row, a whole number from 0.
+        each row, a whole number from 0. Two plates whose groups nest are "outer/inner"; arrays in
+        `split` hold the groups of both. An argument may hold the outer group of each inner one.
 
     Raises
     ------

@@ -69,7 +69,7 @@ def examined(whole: PlateProgram, rows: Mapping[str, Any]) -> tuple[PlateProgram
         found = _joint(replace(program, shrinking=names), x, z[chosen], part(rows, places))
         return agree([found], [expected])
 
-    program = replace(program, shrinking=shrinking_constants(whole.constants, n_groups, agrees))
+    program = replace(program, shrinking=shrinking_constants(whole.constants, (n_groups,), agrees))
     require(
         program.shrinking is not None or agrees(None),
         "The program has other log densities for a few groups and their rows than for all of them. "

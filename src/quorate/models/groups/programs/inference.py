@@ -102,7 +102,7 @@ def tested_rows(column: IntArray, n_groups: int) -> tuple[IntArray, IntArray]:
 
 def shrinking_constants(
     constants: Mapping[str, Any],
-    n_groups: int,
+    sizes: tuple[int, ...],
     agrees: Callable[[tuple[str, ...]], bool],
 ) -> tuple[str, ...] | None:
     """Names of constants that shrink with the groups of a shard; None if no choice agrees.
@@ -111,13 +111,15 @@ def shrinking_constants(
     ----------
     constants
         All arguments of the program that are not cut.
-    n_groups
-        J, which sizes and leading axes are compared with.
+    sizes
+        Numbers of groups, of one level or two, which sizes and leading axes are compared with.
     agrees
         Whether the program on a few groups, with these constants shrunk, gives the densities that
         it gives on all groups.
     """
-    candidates = [name for name, value in constants.items() if _of_groups(value, n_groups)]
+    candidates = [
+        name for name, value in constants.items() if any(_of_groups(value, n) for n in sizes)
+    ]
     for names in _subsets(candidates[:_MOST_CANDIDATES]):
         try:
             if agrees(names):

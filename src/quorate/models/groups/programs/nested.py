@@ -283,7 +283,7 @@ class OuterProgram:
 
     def modes(self, x: AnyArray, given: Arguments, backend: Backend) -> Anchors:
         """Modes of u with v integrated out, modes of v there, and how these follow u."""
-        xp = backend.xp
+        xp = jax_in_float64().numpy
 
         def best(u: AnyArray, inner: Arguments) -> tuple[AnyArray, AnyArray]:
             inner = inner._replace(n_steps=given.n_steps)
@@ -295,15 +295,14 @@ class OuterProgram:
         offset = inner.inputs.moved(given.anchors)
         inner = inner._replace(anchors=v - offset, spreads=spreads)
         u, outer_spreads = searched(lambda u: self.joint(x, u, inner, backend), given, backend)
-        v, spreads = best(u, inner)
-        tilts = []
-        for i in range(u.shape[1]):
-            sds = xp.sqrt((outer_spreads[i] ** 2).sum(axis=0))[:, None]
-            move = sds * xp.eye(u.shape[1])[i]
-            change = best(u + move, inner)[0] - best(u - move, inner)[0]
-            tilt = change / (2 * sds)[inner.inputs.within]
-            tilts.append(xp.where(xp.isfinite(tilt), tilt, 0.0))
-        return Anchors(u, outer_spreads, v, spreads, xp.stack(tilts))
+        sds = xp.sqrt((outer_spreads**2).sum(axis=1))  # (q, m)
+        moves = sds[:, :, None] * xp.eye(len(sds))[:, None]
+        around = xp.concatenate([u[None], u + moves, u - moves])
+        at_each, spreads = jax_in_float64().vmap(lambda u: best(u, inner))(around)
+        v, ups, downs = at_each[0], *xp.split(at_each[1:], 2)
+        tilts = (ups - downs) / (2 * sds[:, inner.inputs.within, None])
+        tilts = xp.where(xp.isfinite(tilts), tilts, 0.0)
+        return Anchors(u, outer_spreads, v, spreads[0], tilts)
 
     def natural(self, x: AnyArray, z: AnyArray, inputs: Arguments, backend: Backend) -> AnyArray:
         return self.two.natural(x, z, inputs.anchors, inputs.inputs.inputs, backend)[0]

@@ -10,14 +10,23 @@ import numpy as np
 
 from quorate._extras import jax_in_float64
 from quorate._types import Array
-from quorate.errors import require
 from quorate.models.arrays import AnyArray, indexed
 from quorate.models.axes import Axes
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import Example, examined
 from quorate.models.groups.programs.inference import local_point
+from quorate.models.groups.programs.nested_numpyro import from_nested_numpyro
+from quorate.models.groups.programs.nested_plates import NestedPlateModel
 from quorate.models.groups.programs.numpyro_simulation import prior_draw, simulated
+from quorate.models.groups.programs.numpyro_sites import (
+    axes_in,
+    axes_of_rows,
+    local_sites_in,
+    refuse_latent_rows,
+    values_of,
+    values_of_groups,
+)
 from quorate.models.groups.programs.plates import (
     Constants,
     PlateModel,
@@ -33,12 +42,10 @@ from quorate.models.programs.numpyro_program import (
     examine,
     factors_in,
     frames_in,
-    is_latent,
     log_probs,
     run_at,
 )
 from quorate.models.splitting import (
-    PER_ROW,
     Split,
     probes,
     read_roles,
@@ -182,21 +189,11 @@ class NumpyroPlate:
 
     def free(self, x: AnyArray, z: AnyArray) -> dict[str, AnyArray]:
         """Unconstrained values of all latent variables, by name."""
-        xp = jax_in_float64().numpy
-        free, start = self.free_globals(x), 0
-        for site in self.local_sites:
-            values = z[:, start : start + prod(site.shape)].reshape(len(z), *site.shape)
-            free[site.name] = xp.moveaxis(values, 0, self.group_axes[site.name])
-            start += prod(site.shape)
-        return free
+        return self.free_globals(x) | values_of_groups(self.local_sites, self.group_axes, z)
 
     def free_globals(self, x: AnyArray) -> dict[str, AnyArray]:
         """Unconstrained values of global latent variables, by name."""
-        free, start = {}, 0
-        for site in self.sites:
-            free[site.name] = x[start : start + prod(site.shape)].reshape(site.shape)
-            start += prod(site.shape)
-        return free
+        return values_of(self.sites, x)
 
     def _run_example(self, x: AnyArray) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         rows, constants, n_groups = self.example
@@ -230,12 +227,15 @@ def from_local_numpyro(
     factors: Mapping[str, str] | None,
     initial: Any,
     local: str,
-) -> PlateModel:
+) -> PlateModel | NestedPlateModel:
     """The model of `from_numpyro` with `local`."""
     rows = split.rows(data)
     constants = {name: value for name, value in data.items() if name not in split.names}
     arguments = {**constants, **split.restored(rows, jax_in_float64().numpy)}
     found, trace = examine(model, arguments)
+    if isinstance(local, str) and local.count("/") == 1 and local not in trace:
+        outer, inner = local.split("/")
+        return from_nested_numpyro(model, split, data, factors, initial, (outer, inner))
     n_groups, dims = frames_in(trace, one_level(local, "local must name the plate"))
     roles = read_roles(factors_in(trace), factors, "factor")
     plate = _read_plate(model, split, found, trace, dims, len(next(iter(rows.values()))), roles)
@@ -265,33 +265,13 @@ def _read_plate(
     roles: Mapping[str, str],
 ) -> NumpyroPlate:
     """Which sites are global, which belong to groups, and which to rows."""
-    group_axes = {name: len(trace[name]["fn"].batch_shape) + dim for name, dim in dims.items()}
+    group_axes = axes_in(trace, dims)
     sites = tuple(site for site in found if site.name not in dims)
-    own = [site for site in found if site.name in dims]
-    require(bool(own), "The plate holds no latent variable, so nothing is local.")
-    local_sites = tuple(
-        Site(site.name, _without(site.shape, group_axes[site.name]), ()) for site in own
-    )
-    row_axes = {}
-    for name, site in trace.items():
-        if site["type"] != "sample" or is_latent(site):
-            continue
-        shape = np.shape(log_probs(site))
-        if n_rows in shape and roles.get(name) != "prior":
-            row_axes[name] = shape.index(n_rows)
-            group_axes.pop(name, None)
-        else:
-            known = name in group_axes or roles.get(name) == "prior"
-            require(
-                known,
-                f"Site {name} has log densities of shape {shape}, for {n_rows} rows. It must have "
-                "one for each row: observe it in a plate of rows, without `to_event`.",
-            )
-    require(bool(row_axes), "The program observes no rows.")
-    row_plates = {f.name for name in row_axes for f in trace[name]["cond_indep_stack"]}
-    for site in sites:
-        plates = {f.name for f in trace[site.name]["cond_indep_stack"]}
-        require(not plates & row_plates, f"Latent variable {site.name} is one per row. {PER_ROW}")
+    local_sites = local_sites_in(found, group_axes)
+    row_axes = axes_of_rows(trace, group_axes, n_rows, roles)
+    for name in row_axes:
+        group_axes.pop(name, None)
+    refuse_latent_rows(sites, trace, row_axes)
     return NumpyroPlate(model, split, sites, local_sites, group_axes, row_axes, roles, ({}, {}, 0))
 
 
@@ -344,7 +324,3 @@ def _is_global(values: list[Array]) -> bool:
     """Whether a variable depends on neither local parameters nor rows."""
     first, *others = values
     return all(value.shape == first.shape and np.allclose(value, first) for value in others)
-
-
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return shape[:axis] + shape[axis + 1 :]

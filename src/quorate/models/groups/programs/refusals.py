@@ -14,16 +14,19 @@ def require_few_dimensions(dim: int, names: str) -> None:
 
 
 def one_level(name: object, what: str) -> str:
-    """The name of the one level of a program. Levels that nest are refused."""
+    """The name of the one level of a program."""
     if isinstance(name, str) and name:
         return name
     raise BadInputError(
-        f"{what} for the one level of groups that a program has, not {name!r}. Where levels nest, "
-        "name the inner one, and make the variables of the outer one global. Regressions have "
-        "both levels: `(1 | outer/inner)`."
+        f"{what} of groups, not {name!r}. Where levels nest, name both, the outer one first: "
+        '"outer/inner".'
     )
 
 
+NO_PRIOR_OF_LEVELS = (
+    "Programs with two levels of groups do not draw from their prior. Formulas with groups within "
+    "groups do."
+)
 NO_PRIOR = (
     "Functions and PyMC models with local parameters do not draw from their prior. Formulas with "
     "groups and NumPyro programs do; PyMC has functions of its own for it."
