@@ -12,8 +12,8 @@ from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray, Namespace
 from quorate.models.axes import Axes
-from quorate.models.groups.programs.numpyro import from_local_numpyro
 from quorate.models.groups.programs.nested_plates import NestedPlateModel
+from quorate.models.groups.programs.numpyro import from_local_numpyro
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.programs.jaxed import Compiled, CompiledDensities
 from quorate.models.programs.numpyro_axes import axes_of_trace

@@ -196,12 +196,14 @@ class ProgramModel:
         in_order = places[program.row_order(some)]
         if of_prior:
             inputs, _ = program.prepared(some)
-            return in_order, ProgramRows(self, self.at, points, None, inputs)
+            return in_order, ProgramRows(self, self.at, points, None, inputs, len(places))
         given, n_rows = self._of_groups(shard, groups)
         for stage in self._stages(given, groups):
             around, z = points, self._local_points(stage, points, n_rows, uniforms)
             points = np.concatenate([points, z.reshape(len(points), -1)], axis=1)
-        return in_order, ProgramRows(self, stage.at, around, z, stage.given.inputs, stage.given)
+        return in_order, ProgramRows(
+            self, stage.at, around, z, stage.given.inputs, n_rows, stage.given
+        )
 
     @property
     def row_program(self) -> RowProgram:

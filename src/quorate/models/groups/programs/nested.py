@@ -299,10 +299,10 @@ class OuterProgram:
         moves = sds[:, :, None] * xp.eye(len(sds))[:, None]
         around = xp.concatenate([u[None], u + moves, u - moves])
         at_each, spreads = jax_in_float64().vmap(lambda u: best(u, inner))(around)
-        v, ups, downs = at_each[0], *xp.split(at_each[1:], 2)
+        ups, downs = at_each[1 : 1 + len(sds)], at_each[1 + len(sds) :]
         tilts = (ups - downs) / (2 * sds[:, inner.inputs.within, None])
         tilts = xp.where(xp.isfinite(tilts), tilts, 0.0)
-        return Anchors(u, outer_spreads, v, spreads[0], tilts)
+        return Anchors(u, outer_spreads, at_each[0], spreads[0], tilts)
 
     def natural(self, x: AnyArray, z: AnyArray, inputs: Arguments, backend: Backend) -> AnyArray:
         return self.two.natural(x, z, inputs.anchors, inputs.inputs.inputs, backend)[0]

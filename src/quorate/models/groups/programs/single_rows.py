@@ -26,8 +26,8 @@ class ProgramRows:
         Global parameters (n, d), followed by those of groups around these groups; and unconstrained
         ones of the groups (n, m, q). Without z, responses are those of groups whose parameters are
         drawn from their prior.
-    inputs, given
-        The rows of the groups, and the arguments of their integrals, if these are needed.
+    inputs, n_rows, given
+        The rows of the groups, their number, and the arguments of their integrals, if these are needed.
     """
 
     model: "ProgramModel"
@@ -35,14 +35,15 @@ class ProgramRows:
     points: Array
     z: Array | None
     inputs: Any
+    n_rows: int
     given: Arguments | None = None
 
     def log_likelihoods(self) -> Array:
         assert self.z is not None
         assert self.given is not None
         both = np.concatenate([self.points, self.z.reshape(len(self.points), -1)], axis=1)
-        n_rows, backend = len(self.inputs["index"]), self.model.backend
-        return np.asarray(backend.each(self.at.of_rows, both, self.given, n_rows))
+        each = self.model.backend.each
+        return np.asarray(each(self.at.of_rows, both, self.given, self.n_rows))
 
     def expected(self) -> None:
         """None: programs do not tell it."""

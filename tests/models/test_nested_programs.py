@@ -1,0 +1,228 @@
+"""Programs with two levels of groups that nest: the same model as by a formula."""
+
+import pickle
+
+import cloudpickle
+import numpy as np
+import pytest
+from scipy import stats
+
+from helpers.assertions import assert_mean
+from helpers.nested_languages import (
+    LOCAL,
+    N_STATES,
+    SPLIT,
+    by_formula,
+    by_functions,
+    by_numpyro,
+    centred,
+    non_centred,
+    shard_of,
+    table,
+)
+from quorate.errors import BadInputError
+from quorate.models import Real, from_numpyro
+from quorate.models.groups.accuracy import finest
+from quorate.models.groups.programs.anchors import with_effort
+
+LANGUAGES = pytest.mark.parametrize("language", ["functions", "centred", "non_centred"])
+MOST = 0.2  # log units by which integrals may differ: each may be off by 0.1
+N_POINTS = 10
+STATES = [1, 3, 4, 7, 9]
+
+
+@pytest.fixture(scope="module")
+def data(seed):
+    """Rows, and the state of each county."""
+    return table(np.random.default_rng([seed, 6]))
+
+
+@pytest.fixture(scope="module")
+def models(data):
+    """The model in each language: programs are compiled once."""
+    pytest.importorskip("jax")
+    pytest.importorskip("numpyro")
+    rows, state_of = data
+    return {
+        "formula": by_formula(rows),
+        "functions": by_functions(),
+        "centred": by_numpyro(centred, rows, state_of),
+        "non_centred": by_numpyro(non_centred, rows, state_of),
+    }
+
+
+@pytest.fixture(scope="module")
+def shard(data):
+    """The rows of some states: programs shrink, and counties get other numbers."""
+    return shard_of(data[0], STATES)
+
+
+@pytest.fixture
+def points(models, shard, rng):
+    """About two sds from the mode. All languages have the same order of parameters."""
+    fit = models["formula"].rough_fit(shard, 1)
+    return fit.mode + 1.2 * rng.standard_normal((N_POINTS, 4)) @ np.linalg.cholesky(fit.cov).T
+
+
+def log_posteriors(model, points, shard):
+    """Less their mean: constants do not matter."""
+    values = model.log_prior_many(points) + model.log_likelihood_many(points, shard)
+    return values - np.mean(values)
+
+
+@LANGUAGES
+def test_log_posteriors_are_those_of_the_formula(language, models, points, shard):
+    model = models[language]
+    expected = log_posteriors(models["formula"], points, shard)
+    assert np.abs(log_posteriors(model, points, shard) - expected).max() < MOST
+    assert np.ptp(expected) > 1  # or anything would agree
+    assert model.group_columns == "state/county"
+    assert [level.name for level in model.levels] == ["state", "state:county"]
+
+
+def test_another_prior_has_another_density(data, models, points, shard):
+    """The control: half-normal(0.5) in place of half-normal(1)."""
+    other = log_posteriors(by_formula(data[0], 0.5), points, shard)
+    assert np.abs(other - log_posteriors(models["formula"], points, shard)).max() > 2 * MOST
+
+
+def test_gradients_are_those_of_the_integral(models, points, shard):
+    model, x = models["functions"], points[0]
+    given = with_effort(model._ready(shard).given, finest(2))
+    moves = 1e-5 * np.eye(4)
+    ups, downs = (
+        np.array([model.backend.one(model.at.value, x + sign * e, given) for e in moves])
+        for sign in (1, -1)
+    )
+    _, gradient = model.backend.one(model.at.value_and_gradient, x, given)
+    # Derivatives are taken under the integral, and nodes move with the point: the two differ by
+    # the error of the quadrature
+    assert np.allclose(gradient, (ups - downs) / 2e-5, atol=1e-3)
+    values, gradients = model.log_likelihood_and_gradient_many(points[:4], shard)
+    value, one = model.log_likelihood_and_gradient(points[1], shard)
+    assert np.isclose(value, values[1])
+    assert np.allclose(one, gradients[1])
+
+
+def test_another_worker_finds_the_same_value(models, points, shard):
+    model = models["functions"]
+    other = pickle.loads(cloudpickle.dumps(model))
+    expected = model.log_likelihood(points[0], shard)
+    assert np.isclose(other.log_likelihood(points[0], shard), expected, rtol=1e-13)
+
+
+def of_formula(models, points, shard):
+    """Means and sds of both levels at one point; counties are centred at their states."""
+    found = models["formula"].local_moments(points[:1], shard)
+    return {
+        name: (of.groups, of.centres + of.sums[0], np.sqrt(of.sums[1] - of.sums[0] ** 2))
+        for name, of in found.items()
+    }
+
+
+def test_moments_are_those_of_the_formula(models, points, shard):
+    expected = of_formula(models, points, shard)
+    for language, places in (("functions", (0, None)), ("non_centred", (1, 0))):
+        found = models[language].local_moments(points[:1], shard)
+        for (level, of), place in zip(found.items(), places, strict=True):
+            groups, means, sds = expected[level]
+            assert np.array_equal(of.groups, groups)
+            if place is None:
+                continue
+            own = of.centres + of.sums[0]
+            spread = np.sqrt(of.sums[1] - of.sums[0] ** 2)
+            assert np.abs((own[:, place] - means[:, 0]) / sds[:, 0]).max() < 0.02
+            assert np.abs(spread[:, place] / sds[:, 0] - 1).max() < 0.02
+    assert models["non_centred"].levels[0].names == ("raw", "u")
+
+
+def test_draws_of_both_levels(models, points, shard, rng):
+    """u and v are drawn together: v - u has the moments of the formula's counties."""
+    n, model, asked = 1_000, models["functions"], np.array([7, 3])
+    repeated = np.repeat(points[:1], n, axis=0)
+
+    def uniforms(level, groups, numbers):
+        return rng.uniform(size=(n, len(groups), numbers))
+
+    found = model.local_draws(repeated, shard, asked, uniforms)
+    (codes, u), (inner, v) = found["state"], found["state:county"]
+    assert codes.tolist() == [3, 7]
+    within = np.array([shard["group"][shard["inner"] == code][0] for code in inner])
+    assert set(within) == {3, 7}
+    moments = of_formula(models, points, shard)
+    offsets = v[..., 0] - u[:, np.searchsorted(codes, within), 0]
+    for level, some, draws in (("state", codes, u[..., 0]), ("state:county", inner, offsets)):
+        groups, means, sds = (each[..., 0] if each.ndim > 1 else each for each in moments[level])
+        places = np.searchsorted(groups, some)
+        white = (draws - means[places]) / sds[places]
+        assert_mean(white, np.zeros(len(some)))
+        assert_mean(white**2, np.ones(len(some)))
+        # The control: draws from distributions that are a fifth of an sd off
+        with pytest.raises(AssertionError):
+            assert_mean(white + 0.2, np.zeros(len(some)))
+
+
+def test_rows_are_those_of_their_groups(models, points, shard, rng):
+    """Rows at draws of both levels: densities come back in the order of their places."""
+    model, n = models["functions"], 3
+    numbers = {}
+
+    def uniforms(level, groups, wanted):
+        return numbers.setdefault(level, rng.uniform(size=(n, len(groups), wanted)))
+
+    groups = np.array([3, 7])
+    places, rows = model.rows_of_groups(points[:n], shard, groups, uniforms)
+    inner, v = model.local_draws(points[:n], shard, groups, uniforms)["state:county"]
+    at = [list(inner).index(code) for code in shard["inner"][places]]
+    eta = points[:n, :1] + points[:n, 1:2] * shard["x"][places] + v[:, at, 0]
+    expected = stats.bernoulli.logpmf(shard["y"][places], 1 / (1 + np.exp(-eta)))
+    assert np.allclose(rows.log_likelihoods(), expected)
+    assert sorted(places) == np.flatnonzero(np.isin(shard["group"], groups)).tolist()
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_functions_that_are_refused():
+    def refused(match, **changed):
+        with pytest.raises(BadInputError, match=match):
+            by_functions(**changed)
+
+    refused("parameters of both levels, as", local={"u": Real()})
+    refused("a function for each level", log_local=lambda p, local: 0.0)
+    refused('backend="jax"', backend="numpy")
+    refused("4 local parameters", local={**LOCAL, "county": {"v": Real(3)}})
+    refused("have the name u", local={**LOCAL, "county": {"u": Real()}})
+    refused("one column, or two", groups="state/county/town")
+
+
+def test_programs_that_are_refused(data):
+    numpyro = pytest.importorskip("numpyro")
+    dist = numpyro.distributions
+    rows, state_of = data
+
+    with pytest.raises(BadInputError, match=r"more than one group|Name the outer plate first"):
+        by_numpyro(centred, rows, state_of, local="counties/states")
+    crossed = rows | {"state": np.arange(len(rows["y"])) % N_STATES}
+    with pytest.raises(BadInputError, match="lie in several groups"):
+        by_numpyro(non_centred, crossed, state_of)
+    with pytest.raises(BadInputError, match="no plate named 'towns'"):
+        by_numpyro(non_centred, rows, state_of, local="states/towns")
+
+    def grid(state, county, x, y, n_states, n_counties):
+        a = numpyro.sample("a", dist.Normal(0, 1))
+        with numpyro.plate("states", n_states, dim=-2):
+            u = numpyro.sample("u", dist.Normal(0, 1))
+            with numpyro.plate("counties", n_counties, dim=-1):
+                v = numpyro.sample("v", dist.Normal(u, 1))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("obs", dist.Bernoulli(logits=a + v[state, county]), obs=y)
+
+    with pytest.raises(BadInputError, match="lies in both plates"):
+        by_numpyro(grid, rows, state_of)
+
+    def of_fixed_size(state, county, x, y):
+        return non_centred(state, county, x, y, 12, 40)
+
+    with pytest.raises(BadInputError, match="Make the sizes of both plates"):
+        from_numpyro(of_fixed_size, split=SPLIT, data=rows, local="states/counties")
