@@ -114,7 +114,7 @@ def predicted(measured: Measured) -> float:
     """Median time of CMC by the plan."""
     work = Work(measured, WORKERS, DRAWS, measured.block, warm_up=measured.warm_up)
     grid = Grid((WORKERS,), (2,), ("cmc",))
-    (option,) = compared(grid, work, WORKERS, 1.0, 2, 100, lambda done, total: None)
+    (option,) = compared(grid, work, WORKERS, 1.0, 2, 100, lambda done, total: None, None)
     return option.median
 
 
