@@ -73,7 +73,7 @@ def cmc_seconds(law: Law, rng: np.random.Generator) -> float:
 class MadeUp:
     """The history of a made-up grouped run, as far as `measured_times` reads it."""
 
-    n_workers = WORKERS
+    n_workers, passes = WORKERS, None
 
     def __init__(self, law: Law, rng: np.random.Generator) -> None:
         lanes = [lane(law, rng, worker, 2) for worker in range(WORKERS)]
