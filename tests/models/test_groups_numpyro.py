@@ -262,7 +262,7 @@ def test_names_that_are_not_there_are_refused(shard):
     data = {name: shard[name] for name in SPLIT} | {"n_groups": 12, "family": "gaussian"}
     with pytest.raises(BadInputError, match=r"no plate named 'county'\. It has group, rows"):
         from_numpyro(centred, split=SPLIT, data=data, local="county")
-    with pytest.raises(BadInputError, match=r"must name the plate .*\['a', 'b'\].*the inner one"):
+    with pytest.raises(BadInputError, match=r"must name the plate .*\['a', 'b'\].*outer/inner"):
         from_numpyro(centred, split=SPLIT, data=data, local=["a", "b"])
     with pytest.raises(BadInputError, match="holds no latent variable"):
         from_numpyro(centred, split=SPLIT, data=data, local="rows")

@@ -22,7 +22,7 @@ from helpers.nested_languages import (
 )
 from quorate.errors import BadInputError
 from quorate.models import Real, from_numpyro
-from quorate.models.groups.accuracy import finest
+from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.programs.anchors import with_effort
 
 LANGUAGES = pytest.mark.parametrize("language", ["functions", "centred", "non_centred"])
@@ -87,8 +87,8 @@ def test_another_prior_has_another_density(data, models, points, shard):
 
 
 def test_gradients_are_those_of_the_integral(models, points, shard):
-    model, x = models["functions"], points[0]
-    given = with_effort(model._ready(shard).given, finest(2))
+    model, x = models["functions"], models["formula"].rough_fit(shard, 1).mode
+    given = with_effort(model._ready(shard).given, Effort(19, 6))
     moves = 1e-5 * np.eye(4)
     ups, downs = (
         np.array([model.backend.one(model.at.value, x + sign * e, given) for e in moves])

@@ -132,8 +132,8 @@ def _of_program(
     """Predict rows by a model that draws responses."""
     require(
         not levels_of(model),
-        f"{type(model).__name__} has parameters of groups. Regressions and NumPyro programs "
-        "predict new rows of groups; use `posterior_predictive` for the rows of the run.",
+        f"{type(model).__name__} has parameters of groups. Regressions, and NumPyro programs with "
+        "one level of groups, predict new rows; use `posterior_predictive` for those of the run.",
     )
     require_ability(model, "responses")
     arrays = new_rows(model, rows)

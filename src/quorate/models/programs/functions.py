@@ -73,7 +73,7 @@ def from_functions(
     simulate: Callable[..., Any] | None = ...,
     local: Mapping[str, Any],
     groups: str,
-    log_local: Callable[[Any, Any], Any],
+    log_local: Callable[[Any, Any], Any] | Mapping[str, Callable[[Any, Any], Any]],
 ) -> ProgramModel: ...
 def from_functions(
     log_prior: LogPrior,
@@ -90,7 +90,7 @@ def from_functions(
     draw_prior: Callable[..., Any] | None = None,
     local: Mapping[str, Any] | None = None,
     groups: str | None = None,
-    log_local: Callable[[Any, Any], Any] | None = None,
+    log_local: Callable[[Any, Any], Any] | Mapping[str, Callable[[Any, Any], Any]] | None = None,
 ) -> FunctionModel | JaxFunctionModel | ProgramModel:
     """A model from two plain functions.
 
@@ -143,10 +143,12 @@ def from_functions(
         `log_likelihood(parameters, local, shard)` then returns one number for each row, where
         `local["z"]` (n_rows, 2) is that of each row's group.
     groups
-        The column that defines the groups.
+        The column that defines the groups. Groups within groups are "state/county", for JAX
+        functions. `local` and `log_local` are then dictionaries with an entry for each column.
     log_local
         `log_local(parameters, local)`: the log density of the local parameters given the global
-        ones, one number for each group; `local["z"]` has shape (n_groups, 2).
+        ones, one number for each group; `local["z"]` has shape (n_groups, 2). Where groups nest,
+        the function of the inner ones also gets the parameters of the group around each of them.
     """
     scales, backends = ("natural", "unconstrained"), ("numpy", "jax")
     require(scale in scales, f"scale must be 'natural' or 'unconstrained', not {scale!r}.")

@@ -24,7 +24,7 @@ from quorate.models.groups.programs.plates import (
     sums_along,
 )
 from quorate.models.groups.programs.pymc_graph import LocalGraph
-from quorate.models.groups.programs.refusals import one_level, require_few_dimensions
+from quorate.models.groups.programs.refusals import require_few_dimensions
 from quorate.models.programs.pymc_axes import axes_of_pymc
 from quorate.models.programs.pymc_graph import (
     ancestors,
@@ -112,7 +112,12 @@ def from_local_pymc(
     model: Any, split: Split, potentials: Mapping[str, str] | None, initial: Any, local: str
 ) -> LocalPymcModel:
     """The model of `from_pymc` with `local`."""
-    one_level(local, "local must name the dimension")
+    require(
+        isinstance(local, str) and bool(local),
+        f"local must name the dimension of the one level of groups that a PyMC model has, not "
+        f"{local!r}. Where levels nest, name the inner one, and make the variables of the outer "
+        'one global. NumPyro programs and functions have both levels: "outer/inner".',
+    )
     dims = ", ".join(map(str, model.coords)) or "none"
     require(local in model.coords, f"The model has no dimension named {local!r}. It has {dims}.")
     point = model.initial_point()

@@ -27,7 +27,8 @@ class ProgramRows:
         ones of the groups (n, m, q). Without z, responses are those of groups whose parameters are
         drawn from their prior.
     inputs, n_rows, given
-        The rows of the groups, their number, and the arguments of their integrals, if these are needed.
+        The rows of the groups, their number, and the arguments of their integrals, if these are
+        needed.
     """
 
     model: "ProgramModel"

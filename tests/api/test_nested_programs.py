@@ -1,0 +1,76 @@
+"""A run of a program with groups within groups has the posterior of the formula's run."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import quorate
+from helpers.nested_languages import NAMES, by_formula, by_functions, table
+
+# A false alarm in a million, with 10 % for errors of the errors
+LIMIT = 1.1 * norm.isf(1e-6 / (2 * len(NAMES["formula"])))
+MOST = 0.25  # of an sd, between means of groups over 200 draws each
+
+
+def drawn(model, rows, seed):
+    """An exact run on two shards."""
+    return quorate.sample(
+        model,
+        rows,
+        workers=2,
+        redundancy=1,
+        engine=quorate.Processes(1),  # programs are compiled once
+        draws=400,
+        seed=seed,
+        progress=False,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def results(seed):
+    pytest.importorskip("jax")
+    rows, _ = table(np.random.default_rng([seed, 7]))
+    models = {"programs": by_functions(), "formula": by_formula(rows)}
+    return {name: drawn(model, rows, seed + i) for i, (name, model) in enumerate(models.items())}
+
+
+def test_means_of_global_parameters_agree(results):
+    tables = [results[name].summary().loc[list(NAMES[name])] for name in NAMES]
+    means, errors = (np.array([table[of] for table in tables]) for of in ("mean", "mcse"))
+    gaps = np.abs(means[0] - means[1]) / np.hypot(*errors)
+    assert gaps.max() < LIMIT
+    sds = tables[0]["sd"].to_numpy()
+    assert np.abs((means[0] + sds - means[1]) / np.hypot(*errors)).max() > LIMIT  # the control
+
+
+def test_groups_of_both_levels_agree(results):
+    """Counties of the program are centred at their states, those of the formula at 0."""
+    states, counties = (
+        {name: result.local.summary(level) for name, result in results.items()}
+        for level in ("state", "state:county")
+    )
+    outer = {name: table["mean"].to_numpy() for name, table in states.items()}
+    gaps = np.abs(outer["programs"] - outer["formula"]) / states["formula"]["sd"].to_numpy()
+    assert gaps.max() < MOST
+    labels = [label for label, _ in counties["programs"].index]
+    assert labels == [label for label, _ in counties["formula"].index]
+    own, other = (counties[name]["mean"].to_numpy() for name in ("programs", "formula"))
+    sds = counties["programs"]["sd"].to_numpy()
+    names = states["formula"].index.get_level_values(0).astype(str).tolist()
+    of_states = outer["formula"][[names.index(label.partition(":")[0]) for label in labels]]
+    assert (np.abs(own - other - of_states) / sds).max() < MOST
+    assert (np.abs(own - other) / sds).max() > MOST  # the control: without their states
+
+
+def test_draws_of_some_groups(results):
+    found = results["programs"].local.draws(groups=[3, 5], n=20)
+    assert found["group"].values.tolist() == [3, 5]
+    assert {label.partition(":")[0] for label in found["inner"].values} == {"3", "5"}
+    assert found["r_state"].shape[-2:] == (2, 1)
+    assert np.isfinite(found["r_state:county"].values).all()
+
+
+def test_prediction_of_new_rows_is_refused(results):
+    with pytest.raises(quorate.BadInputError, match="with one level of groups"):
+        results["programs"].predict({"state": [0], "county": [0], "x": [0.0]})
