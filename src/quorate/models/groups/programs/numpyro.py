@@ -22,6 +22,7 @@ from quorate.models.groups.programs.numpyro_simulation import prior_draw, simula
 from quorate.models.groups.programs.numpyro_sites import (
     axes_in,
     axes_of_rows,
+    compiled_values,
     local_sites_in,
     refuse_latent_rows,
     values_of,
@@ -207,14 +208,7 @@ class NumpyroPlate:
 
     @cached_property
     def _natural(self) -> Callable[[Array], dict[str, AnyArray]]:
-        jax = jax_in_float64()
-
-        def natural(x: AnyArray) -> dict[str, AnyArray]:
-            trace, _ = self._run_example(x)
-            return {name: trace[name]["value"] for name in self.variables}
-
-        compiled: Callable[[Array], dict[str, AnyArray]] = jax.jit(jax.vmap(natural))
-        return compiled
+        return compiled_values(self._run_example, self.variables)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_natural"}

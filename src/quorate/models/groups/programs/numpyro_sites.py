@@ -1,12 +1,13 @@
 """Sites of a NumPyro program with plates of groups: which belong to groups, and which to rows."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from quorate._extras import jax_in_float64
+from quorate._types import Array
 from quorate.errors import require
 from quorate.models.arrays import AnyArray
 from quorate.models.programs.numpyro_program import Site, is_latent, log_probs
@@ -32,6 +33,20 @@ def values_of_groups(
         free[site.name] = jax_in_float64().numpy.moveaxis(values, 0, axes[site.name])
         start += prod(site.shape)
     return free
+
+
+def compiled_values(
+    run: Callable[[AnyArray], tuple[dict[str, Any], Any]], names: tuple[str, ...]
+) -> Callable[[Array], dict[str, AnyArray]]:
+    """A function of points (n, d) to values of sites, where `run` gives the trace at a point."""
+    jax = jax_in_float64()
+
+    def natural(x: AnyArray) -> dict[str, AnyArray]:
+        trace, _ = run(x)
+        return {name: trace[name]["value"] for name in names}
+
+    compiled: Callable[[Array], dict[str, AnyArray]] = jax.jit(jax.vmap(natural))
+    return compiled
 
 
 def axes_in(trace: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, int]:
