@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,15 @@ class Parameters:
             support.unconstrain(_checked(path, support, values)) for path, support in self.supports
         ]
         return np.concatenate(parts)
+
+    def of_values(self, values: Array) -> Any:
+        """The argument of a user's function from natural values (..., r), as in `value_names`."""
+        found, start = {}, 0
+        for path, support in self.supports:
+            part = values[..., start : start + prod(support.shape)]
+            found[path] = part.reshape(*values.shape[:-1], *support.shape)
+            start += prod(support.shape)
+        return found[()] if () in found else _nested(found)
 
     def log_jacobian(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
         """log |dθ/dx| of all parameters together."""

@@ -18,6 +18,8 @@ from quorate._types import Array
 from quorate.data.codes import LEVELS
 from quorate.errors import BadInputError, require
 from quorate.models.groups.levels import levels_of
+from quorate.models.groups.programs.functions import LocalFunctions
+from quorate.models.groups.programs.model import ProgramModel
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.simulation import KnownGroups, new_inputs
 from quorate.models.groups.regressions.regression import GroupedRegression
@@ -106,6 +108,10 @@ def predicted(
         assert known is not None
         require_ability(model, "responses")
         return _of_plate(model, points, new_rows(model, rows), known, n, variable, rng, **asked)
+    if isinstance(model, ProgramModel) and isinstance(model.program, LocalFunctions):
+        assert known is not None
+        require_ability(model, "responses")
+        return _of_functions(model.program, new_rows(model, rows), known, n, variable, rng, **asked)
     if not isinstance(model, GeneralisedLinearModel | GroupedRegression):
         return _of_program(model, points[spaced(len(points), n)], rows, variable, rng)
     arrays = _arrays(model, rows)
@@ -132,7 +138,7 @@ def _of_program(
     """Predict rows by a model that draws responses."""
     require(
         not levels_of(model),
-        f"{type(model).__name__} has parameters of groups. Regressions, and NumPyro programs with "
+        f"{type(model).__name__} has parameters of groups. Regressions, and programs with "
         "one level of groups, predict new rows; use `posterior_predictive` for those of the run.",
     )
     require_ability(model, "responses")
@@ -141,6 +147,34 @@ def _of_program(
     chosen = _chosen(some.responses(RowNumbers(rng, len(points))), variable)
     is_new = np.zeros(chosen.shape[1], dtype=bool)
     return Prediction(some.expected(), chosen, is_new)
+
+
+def _of_functions(
+    program: LocalFunctions,
+    rows: Shard,
+    known: Known,
+    n: int,
+    variable: str | None,
+    rng: np.random.Generator,
+    **asked: Any,
+) -> Prediction:
+    """Predict rows of known groups by functions with local parameters."""
+    column = program.groups
+    require(column in rows, f"No column named `{column}`, which defines the groups.")
+    labels = np.asarray(rows[column])
+    new = np.setdiff1d(labels.astype(str), known.labels().astype(str))
+    require(
+        not len(new),
+        f"{column} has groups that the run does not know ({', '.join(new[:5])}). Functions tell "
+        "the density of a group's parameters, but do not draw them: predict rows of known groups.",
+    )
+    found = known.joint(np.unique(labels), n, **asked)
+    names, values = found.levels[0]
+    order = np.argsort(names.astype(str))
+    at = order[np.searchsorted(names.astype(str)[order], labels.astype(str))]
+    seeds = RowNumbers(rng, len(found.points)).seeds()
+    drawn = _chosen(program.predicted(found.points, values[:, at], rows, seeds), variable)
+    return Prediction(None, drawn, np.zeros(len(labels), dtype=bool))
 
 
 def _of_plate(

@@ -91,6 +91,14 @@ class LocalFunctions:
         each = zip(map(self.parameters.constrain, points), local, seeds, strict=True)
         return drawn_responses(self.simulate, each, inputs["rows"])
 
+    def predicted(
+        self, points: Array, values: Array, rows: Shard, seeds: Seeds
+    ) -> dict[str, Array]:
+        """Responses of rows whose groups have these natural values, (n_points, n_rows, r)."""
+        local = map(self.local.of_values, values)
+        each = zip(map(self.parameters.constrain, points), local, seeds, strict=True)
+        return drawn_responses(self.simulate, each, rows)
+
     def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
         raise BadInputError(NO_PRIOR)
 
