@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from quorate._warnings import warn
 from quorate.errors import JournalWarning
 from quorate.journal import file as journal_file
+from quorate.journal import fingerprint
 from quorate.journal import lock as journal_lock
 from quorate.journal.carving import MOST_MISSING
 from quorate.journal.damage import refusal, told_with_count
@@ -89,6 +90,11 @@ class JournalReader:
         """Refuse a file whose pages do not hang together; reads all of it."""
         with told_with_count(self._path):
             journal_file.check_structure(self._connection, self._path)
+
+    def fingerprint(self, n_rows: int) -> str | None:
+        """The fingerprint of the first rows; None if one of them is missing or damaged."""
+        with told_with_count(self._path), journal_file.transaction(self._connection):
+            return fingerprint.of_read(self._connection, n_rows)
 
     def records(self) -> Iterator[Record]:
         """Records that were not given before, in the order in which they were written.

@@ -43,6 +43,7 @@ from quorate.run.earlier_fit import before_of
 from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PassLog
 from quorate.run.settings import Settings
+from quorate.run.snapshot import Shortcut
 from quorate.run.view import View
 
 
@@ -84,6 +85,7 @@ class History:
             self.scheme, self.passes = self._make_scheme()
             on_disk(self.scheme, folder)
             self._fitting = Fitting(folder, self.scheme, self.dim, is_exact=bool(self.passes))
+            self._records = Shortcut(folder, self._reader, self.scheme).records
         except BaseException:
             self._reader.close()
             raise
@@ -117,7 +119,7 @@ class History:
 
     def read(self) -> None:
         """Take in what is new."""
-        for record in self._reader.records():
+        for record in self._records():
             with self._fitting.taking(record):
                 self._take(record)
             if not isinstance(record, Checked | PriorRestored):  # they come after the draws
