@@ -29,7 +29,8 @@ from quorate.journal.records import (
     require_whole_numbers,
 )
 
-_BATCH = 16  # rows; between batches the writer may tidy up
+_BATCH, _LARGEST_BATCH = 16, 512  # rows; between batches the writer may tidy up
+_BATCH_BYTES = 2**20  # of rows as large as those of the last batch
 _ROWS = "SELECT id, header, crc, body FROM {} WHERE id > ? ORDER BY id LIMIT ?"
 
 Place = tuple[ChainKey, str]  # of an array of a state: whose, and its name
@@ -66,6 +67,7 @@ class JournalReader:
         self._n_questions: dict[int, int] = {}  # answered, of each lane
         self.last_row = self.n_lacking = 0
         self._n_acknowledged = 0
+        self._at_once = _BATCH
         self._count_is_lost = False
         self._folder, self._path = folder, folder / journal_file.NAME
         with told_with_count(self._path):
@@ -164,9 +166,11 @@ class JournalReader:
     def _batch(self, after: int) -> list[Row]:
         """Rows of the log, or at its end, at the same moment, a look at whether all are there."""
         with told_with_count(self._path), journal_file.transaction(self._connection):
-            rows = self._rows("log", after, _BATCH)
+            rows = self._rows("log", after, self._at_once)
             if not rows:
                 self._count_lacking()
+        largest = max((len(row.body) for row in rows if isinstance(row.body, bytes)), default=0)
+        self._at_once = min(max(_BATCH, _BATCH_BYTES // (largest + 1)), _LARGEST_BATCH)
         return rows
 
     def _look_at_count(self) -> None:

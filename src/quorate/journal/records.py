@@ -121,11 +121,12 @@ def read_row(table: str, row: Row) -> tuple[dict[str, Any], list[AnyArray]]:
     """Fields and arrays of a row, or `DamagedRowError`. The arrays are read-only."""
     if not _has_types(row):
         raise DamagedRowError("it has fields of a wrong type")
-    if not is_as_written(table, row):
+    number, header, crc, body = row
+    if crc != _checksum(table, number, header, body):
         raise DamagedRowError("its checksum does not match")
     try:
-        fields, specs = json.loads(row.header)
-        return dict(fields), _arrays(specs, row.body)
+        fields, specs = json.loads(header.decode())
+        return dict(fields), _arrays(specs, body)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DamagedRowError("it is not written as a row of a journal is") from error
 

@@ -88,7 +88,6 @@ class InStep(ABC):
         """The log posterior at the draws, (n_chains, n_complete)."""
         return self._kept.log_densities(self.n_complete)
 
-
     @property
     @abstractmethod
     def _n_places(self) -> int:

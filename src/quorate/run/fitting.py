@@ -1,7 +1,6 @@
 """Whether the records of a journal fit its run: a stranger may have written them."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,22 +22,16 @@ class Fitting:
         self._scheme, self._dim, self._is_exact = scheme, dim, is_exact
 
     def take(self, records: Iterable[Record], take: Callable[[Record], None]) -> None:
-        """Let `take` have all records, as long as they fit."""
+        """Let `take` have all records; refuse one that does not fit, or cannot be taken in."""
         for record in records:
-            with self.taking(record):
+            if wrong := self._what_is_wrong(record):
+                raise self._refused(wrong)
+            try:
                 take(record)
-
-    @contextmanager
-    def taking(self, record: Record) -> Iterator[None]:
-        """Refuse a record that does not fit, or that cannot be taken in."""
-        if wrong := self._what_is_wrong(record):
-            raise self._refused(wrong)
-        try:
-            yield
-        except QuorateError:
-            raise
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-            raise self._refused(f"{type(error).__name__}: {error}") from error
+            except QuorateError:
+                raise
+            except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+                raise self._refused(f"{type(error).__name__}: {error}") from error
 
     def _refused(self, why: str) -> JournalError:
         what = f"holds a record that does not fit its run ({why})"

@@ -119,11 +119,7 @@ class History:
 
     def read(self) -> None:
         """Take in what is new."""
-        for record in self._records():
-            with self._fitting.taking(record):
-                self._take(record)
-            if not isinstance(record, Checked | PriorRestored):  # they come after the draws
-                self.seconds = max(self.seconds, record.time)
+        self._fitting.take(self._records(), self._take)
 
     # ------------------------------------------------------------ what it tells
 
@@ -234,6 +230,8 @@ class History:
             self._count_draws()
         else:
             self._take_event(record)
+        if not isinstance(record, Checked | PriorRestored):  # they come after the draws
+            self.seconds = max(self.seconds, record.time)
 
     def _take_block(self, record: BlockRecord) -> None:
         self.scheme.receive(record.block())
