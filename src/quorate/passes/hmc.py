@@ -116,7 +116,7 @@ class HmcEnsemble(InStep):
         return self.n_complete
 
     def _is_sound(self) -> bool:
-        return 0 <= self._n_done <= self._n_trajectories and 0 <= self._n_left <= _MOST_STEPS
+        return -1 <= self._n_done <= self._n_trajectories and 0 <= self._n_left <= _MOST_STEPS
 
     def _go_on(self) -> None:
         """Nothing: the state is all there is."""
