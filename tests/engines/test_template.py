@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -12,7 +13,15 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import MeanModel, children_of, ended, guards_of, templates_of, workers_of
+from helpers.processes import (
+    PATIENCE,
+    MeanModel,
+    children_of,
+    ended,
+    guards_of,
+    templates_of,
+    workers_of,
+)
 from quorate.data.write import write_shards
 from quorate.engines.processes import engine as process
 from quorate.engines.processes.engine import ProcessEngine
@@ -155,6 +164,8 @@ def test_a_child_that_has_ended_is_not_killed_by_its_number(tmp_path):
     template = Template(log)
     with log.open("ab") as file, Path(os.devnull).open("rb") as nothing:
         child = template.fork(Files(nothing.fileno(), file.fileno(), file.fileno()))
+    # `wait` gives up after a few seconds: on a busy machine the child may need longer to end
+    assert select.select([child._status], [], [], PATIENCE)[0]
     assert child.wait() == 0  # its input has ended
     child.kill()
     template.close()
