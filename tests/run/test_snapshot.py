@@ -36,7 +36,8 @@ def sampled(folder, seed):
     rows = {"z": np.random.default_rng(seed).normal([1.0, -2.0], size=(60, 2))}
     options = {"workers": 2, "method": "exact", "check": False, "progress": False}
     quorate.sample(MeanModel(), rows, run_dir=folder, seed=seed, draws=300, **options)
-    shutil.copy(folder / snapshot.NAME, folder.with_name("earlier"))
+    if (folder / snapshot.NAME).exists():
+        shutil.copy(folder / snapshot.NAME, folder.with_name("earlier"))
     quorate.resume(folder, draws=700, check=False, progress=False)
     return folder
 
@@ -137,7 +138,9 @@ def test_rows_that_are_damaged_are_told_as_without_the_file(copy):
     with JournalReader(copy) as reader:
         n_rows = sum(1 for _ in reader.records())
     connection = connect(copy, writable=True)
-    connection.execute("UPDATE log SET body = zeroblob(length(body)) WHERE id = ?", (n_rows // 2,))
+    with_body = "SELECT max(id) FROM log WHERE id <= ? AND length(body) > 0"
+    change = f"UPDATE log SET body = zeroblob(length(body)) WHERE id = ({with_body})"  # noqa: S608
+    connection.execute(change, (n_rows // 2,))
     connection.close()
     assert not is_taken(copy)
     with pytest.warns(JournalWarning, match="rows are lost"):
@@ -168,10 +171,12 @@ def test_a_file_that_was_made_up_is_refused_in_words(copy):
     told(copy)
 
 
-def test_small_runs_have_no_such_file(tmp_path, seed):
-    rows = {"z": np.random.default_rng(seed).normal(size=(20, 2))}
-    options = {"workers": 2, "method": "exact", "check": False, "progress": False}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshot, "LEAST", 2**20)
-        quorate.sample(MeanModel(), rows, run_dir=tmp_path / "run", draws=100, **options)
-    assert not (tmp_path / "run" / snapshot.NAME).exists()
+@pytest.mark.parametrize(
+    ("limit", "value", "is_there"),
+    [("LEAST", 2**20, False), ("_MOST", 0, True), ("RESERVE", 2**80, False)],
+    ids=["little to replay", "large: written at the end", "no room on the disk"],
+)
+def test_when_there_is_a_file(limit, value, is_there, often, tmp_path, seed, monkeypatch):
+    monkeypatch.setattr(snapshot, limit, value)
+    sampled(tmp_path / "run", seed)
+    assert (tmp_path / "run" / snapshot.NAME).exists() == is_there

@@ -1,6 +1,7 @@
 """Whether the records of a journal fit its run: a stranger may have written them."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,10 @@ from quorate.journal.events import Excluded, PartAnswered, WorkerEvent
 from quorate.protocol.scheme import Scheme
 
 _LARGEST = 2**53  # whole numbers beyond it are not exact as floats; as seconds, 10⁸ years
+
+# Tuples are faster to look through than unions, and there may be a hundred thousand records
+_OF_WORKERS = (BlockRecord, TaskGiven, PartAnswered, WorkerEvent)
+_OF_SHARDS = (BlockRecord, TaskGiven, PartAnswered, Excluded)
 
 
 class Fitting:
@@ -43,12 +48,12 @@ class Fitting:
         if isinstance(record, PassRecord):
             return self._wrong_pass(record)
         n_shards, n_workers = self._scheme.allocation.n_shards, self._scheme.allocation.n_workers
-        if isinstance(record, BlockRecord | TaskGiven | PartAnswered | WorkerEvent):
+        if isinstance(record, _OF_WORKERS):
             if not 0 <= record.worker < n_workers:
                 return f"there is no worker {record.worker}"
             if not 0 <= record.attempt < _LARGEST:
                 return f"its attempt is {record.attempt}"
-        if isinstance(record, BlockRecord | TaskGiven | PartAnswered | Excluded):
+        if isinstance(record, _OF_SHARDS):
             outside = [shard for shard in record.shards if not 0 <= shard < n_shards]
             if outside or len(set(record.shards)) < len(record.shards):
                 return f"its shards are {record.shards[:8]}"
@@ -80,10 +85,18 @@ class Fitting:
         return ""
 
 
+@cache
+def _counts_of(kind: type) -> list[str]:
+    """Fields of a kind of record that are counted from 0."""
+    counts = ("first_draw", "n_draws", "chain", "question", "n_points", "n_floats")
+    return [name for name in counts if name in kind.__annotations__]
+
+
 def _wrong_counts(record: Record) -> str:
     """Whether numbers of an event are beyond all that a run counts."""
-    for name in ("first_draw", "n_draws", "chain", "question", "n_points", "n_floats"):
-        if not 0 <= getattr(record, name, 0) < _LARGEST:
+    kind: type = type(record)
+    for name in _counts_of(kind):
+        if not 0 <= getattr(record, name) < _LARGEST:
             return f"its {name} is {getattr(record, name)}"
     began = getattr(record, "began", 0.0)
     return "" if abs(began) < _LARGEST else f"it began at {began}"

@@ -28,6 +28,7 @@ from quorate.run.draws_on_disk import RESERVE
 NAME = "ensemble.state"
 LEAST = 2**20  # work that is worth a file; a replay of it takes about a second
 _SHARE = 4  # a new file is due when there is 1/4 more work than in the last
+_MOST = 2**28  # bytes that are written while workers wait; a larger file waits for the end
 _OF_A_PASS = 256  # work besides the points of a pass, each of which counts as 1
 _MAGIC = b"quorate ensemble\n"
 _DTYPES = ("<f8", "<i8")
@@ -38,13 +39,14 @@ _SUM_BYTES = 32
 class Snapshots:
     """Keeps the file of a run that is under way.
 
-    It is written again whenever there is a quarter more to replay than it covers. So all writing
-    together is a few times the last file, and at most a fifth of a run is left to be replayed.
+    It is written again whenever there is a quarter more to replay than it covers, and at the end.
+    So all writing together is a few times the last file, and of a run that is killed, about a fifth
+    is left to be replayed; more if the file is large.
     """
 
     def __init__(self, folder: Path, scheme: ExactScheme, journal: Journal) -> None:
         self._path, self._scheme, self._journal = folder / NAME, scheme, journal
-        self._covered = 0
+        self._covered = self._last_look = 0  # work in the file, and when it was last due
 
     @property
     def _work(self) -> int:
@@ -55,14 +57,18 @@ class Snapshots:
 
     def keep(self, *, is_end: bool) -> None:
         """Write the file if it is due. All answers so far must be in the journal."""
-        n_more = self._work - self._covered
-        if n_more < max(LEAST, 0 if is_end else self._covered // _SHARE):
+        work = self._work
+        n_more = work - self._covered if is_end else work - self._last_look
+        if n_more < max(LEAST, 0 if is_end else self._last_look // _SHARE):
             return
+        self._last_look = work
         state = self._scheme.state()
-        if state and _has_room(self._path.parent, sum(array.nbytes for array in state.values())):
-            with suppress(OSError):  # the journal is enough, and tells what is wrong with the disk
-                _write(self._path, *self._journal.fingerprint(), state)
-        self._covered = self._work
+        n_bytes = sum(array.nbytes for array in state.values())
+        if not state or not (is_end or n_bytes <= _MOST) or not _has_room(self._path, n_bytes):
+            return
+        with suppress(OSError):  # the journal is enough, and tells what is wrong with the disk
+            _write(self._path, *self._journal.fingerprint(), state)
+            self._covered = work
 
 
 class Shortcut:
@@ -111,9 +117,9 @@ class _Found(NamedTuple):
     arrays: dict[str, AnyArray]
 
 
-def _has_room(folder: Path, n_bytes: int) -> bool:
+def _has_room(path: Path, n_bytes: int) -> bool:
     with suppress(OSError):
-        return shutil.disk_usage(folder).free > n_bytes + RESERVE
+        return shutil.disk_usage(path.parent).free > n_bytes + RESERVE
     return False
 
 
