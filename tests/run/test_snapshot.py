@@ -49,7 +49,8 @@ def copy(run, tmp_path):
 
 def is_taken(folder):
     with History(folder) as history:
-        return history.scheme._ahead is not None
+        next(history._shortcut.records())
+        return history._shortcut.is_taken
 
 
 def told(folder):

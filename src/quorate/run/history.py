@@ -87,7 +87,7 @@ class History:
             self.scheme, self.passes = self._make_scheme()
             on_disk(self.scheme, folder)
             self._fitting = Fitting(folder, self.scheme, self.dim, is_exact=bool(self.passes))
-            self._records = Shortcut(folder, self._reader, self.scheme).records
+            self._shortcut = Shortcut(folder, self._reader, self.scheme)
         except BaseException:
             self._reader.close()
             raise
@@ -122,7 +122,7 @@ class History:
 
     def read(self) -> None:
         """Take in what is new."""
-        self._fitting.take(self._records(), self._take)
+        self._fitting.take(self._shortcut.records(), self._take)
 
     # ------------------------------------------------------------ what it tells
 

@@ -77,33 +77,40 @@ class Shortcut:
     Attributes
     ----------
     is_taken
-        Whether there is such a file.
+        Whether there is such a file; None before the first record.
     """
 
     def __init__(self, folder: Path, reader: JournalReader, scheme: Scheme) -> None:
-        self._reader, self._path = reader, folder / NAME
-        self._scheme: ExactScheme | None = None  # as long as it has not arrived
-        self._n_rows = 0
-        found = _read(self._path, reader) if isinstance(scheme, ExactScheme) else None
-        self.is_taken = found is not None
-        if isinstance(scheme, ExactScheme) and found is not None:
-            self._scheme, self._n_rows = scheme, found.n_rows
-            scheme.go_ahead_to(found.arrays)
+        self._reader, self._path, self._scheme = reader, folder / NAME, scheme
+        self._n_rows = 0  # up to which answers need not be replayed
+        self.is_taken: bool | None = None
 
     def records(self) -> Iterator[Record]:
         """As those of the reader."""
+        if self.is_taken is None:
+            self.is_taken = self._look()
         for record in self._reader.records():
-            if self._reader.last_row > self._n_rows:
+            if self._n_rows and self._reader.last_row > self._n_rows:
                 self._arrive()
             yield record
-        self._arrive()
+        if self._n_rows:
+            self._arrive()
+
+    def _look(self) -> bool:
+        if not isinstance(self._scheme, ExactScheme):
+            return False
+        found = _read(self._path, self._reader)
+        if found is None:
+            return False
+        self._n_rows = found.n_rows
+        self._scheme.go_ahead_to(found.arrays)
+        return True
 
     def _arrive(self) -> None:
-        scheme, self._scheme = self._scheme, None
-        if scheme is None:
-            return
+        self._n_rows = 0
+        assert isinstance(self._scheme, ExactScheme)
         try:
-            scheme.arrive()
+            self._scheme.arrive()
         except (ValueError, LookupError, TypeError) as error:
             what = f"does not fit its journal ({error})"
             raise JournalError(str(self._path), what, "remove this file") from None
