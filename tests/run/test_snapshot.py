@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import quorate
-from helpers.processes import MeanModel
+from helpers.processes import MeanModel, killed_when_it_speaks
 from quorate.errors import JournalError, JournalWarning
 from quorate.journal import Journal, JournalReader
 from quorate.journal.file import connect
@@ -92,14 +92,48 @@ def test_a_file_of_an_earlier_time_is_used_as_far_as_it_goes(run, copy, replayed
 
 @pytest.mark.parametrize("which", ["last", "earlier", "none"])
 def test_a_resumed_run_goes_on_with_the_same_bits(which, run, copy):
-    whole = quorate.resume(shutil.copytree(run, copy.with_name("whole")), draws=1500, check=False)
+    options = {"draws": 1500, "check": False, "progress": False}
+    whole = quorate.resume(shutil.copytree(run, copy.with_name("whole")), **options)
     (copy / snapshot.NAME).unlink()
     if which != "none":
         shutil.copy({"last": run / snapshot.NAME, "earlier": run.with_name("earlier")}[which],
                     copy / snapshot.NAME)  # fmt: skip
-    found = quorate.resume(copy, draws=1500, check=False)
+    found = quorate.resume(copy, **options)
     np.testing.assert_array_equal(found.unconstrained, whole.unconstrained)
     assert found.n_passes == whole.n_passes
+
+
+KILLED = """
+import sys
+from pathlib import Path
+import numpy as np
+import quorate
+from helpers.processes import MeanModel
+from quorate.run import snapshot
+
+snapshot.LEAST = 1
+
+def tell(progress):
+    if (Path({run!r}) / snapshot.NAME).exists():
+        print("kept", flush=True)
+        sys.stdin.read()  # until it is killed
+
+rows = dict(z=np.random.default_rng({seed}).normal([1.0, -2.0], size=(60, 2)))
+quorate.sample(MeanModel(), rows, workers=2, method="exact", draws={draws}, seed={seed},
+               run_dir={run!r}, check=False, progress=tell, every=0.0)
+"""
+
+
+def test_a_run_that_is_killed_goes_on_from_the_file(tmp_path, seed):
+    run, draws = tmp_path / "run", 6000
+    assert killed_when_it_speaks(KILLED.format(run=str(run), seed=seed, draws=draws)) == "kept"
+    assert is_taken(run)
+    resumed = quorate.resume(run, check=False, progress=False)
+    rows = {"z": np.random.default_rng(seed).normal([1.0, -2.0], size=(60, 2))}
+    options = {"workers": 2, "method": "exact", "check": False, "progress": False}
+    options["run_dir"] = tmp_path / "whole"
+    whole = quorate.sample(MeanModel(), rows, draws=draws, seed=seed, **options)
+    np.testing.assert_array_equal(resumed.unconstrained, whole.unconstrained)
 
 
 def test_no_flipped_byte_of_the_file_is_used(copy, replayed, rng):
