@@ -88,7 +88,7 @@ def run(
 ) -> Timeline:
     """Run `coordinator` on virtual workers until it stops, or until time `until`.
 
-    With `keep_blocks` the timeline holds all blocks received, so that they can be replayed.
+    With `keep_blocks` the timeline holds all blocks received, to be replayed or counted.
     """
     require(
         coordinator.n_draws is not None or np.isfinite(until),
@@ -252,9 +252,9 @@ class VirtualWorkers:
 
     def _find(self, lanes: list[Lane]) -> tuple["Drawn", slice | list[int]]:
         """Where lanes lie: a slice if together, which is not copied."""
-        if not all(lane in self._held.row_of for lane in lanes):
+        rows = [self._held.row_of[lane] for lane in lanes if lane in self._held.row_of]
+        if len(rows) < len(lanes):
             return Drawn(lanes, self._worker_side, self._cluster), slice(None)
-        rows = [self._held.row_of[lane] for lane in lanes]
         together = rows == list(range(rows[0], rows[0] + len(rows)))
         return self._held, slice(rows[0], rows[-1] + 1) if together else rows
 

@@ -118,6 +118,7 @@ class CodedCMC:
         self._n_answers_of_block: list[int] = []
         self._answers: list[_Answers] = []  # to each draw, until it can be decoded
         self._decoded: list[CodedArray] = []
+        self._vectors: dict[frozenset[int], CodedArray] = {}  # by workers; stragglers stay the same
         members = [range(code.n_workers)[workers] for workers, _ in code.cells]
         self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
         self._needed = [cell.needed for _, cell in code.cells]
@@ -149,9 +150,7 @@ class CodedCMC:
         self._n_answers_of_block.append(n_draws)
         self._batches.n_received[worker] += n_draws
         cell = self._cell_of[worker]
-        for draw in range(first, first + n_draws):
-            if draw < self.n_complete:
-                continue
+        for draw in range(max(first, self.n_complete), first + n_draws):
             if draw == len(self._answers):
                 self._answers.append(_Answers(self._needed))
             answers = self._answers[draw]
@@ -182,10 +181,15 @@ class CodedCMC:
     def _decode_next(self) -> None:
         draw = len(self._decoded)
         workers, payloads = self._answers[draw].workers, self._answers[draw].payloads
-        vector = self.code.decoding_vector(workers)[workers]
+        vector = self._decoding_vector(frozenset(workers))[workers]
         self._decoded.append(vector @ np.concatenate(payloads))
         payloads.clear()
         self._n_answers_used += int(np.count_nonzero(vector))
+
+    def _decoding_vector(self, workers: frozenset[int]) -> CodedArray:
+        if workers not in self._vectors:
+            self._vectors[workers] = self.code.decoding_vector(workers)
+        return self._vectors[workers]
 
     def leave_out(self, shards: Collection[int]) -> int:
         """Nothing: a coded sum has all shards in it, or cannot be decoded."""
