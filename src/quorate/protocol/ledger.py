@@ -151,7 +151,7 @@ class Ledger:
         self._columns.keep_on(make_shelf())
 
     def _count(self) -> None:
-        counts = [self.n_received[cell] for cell in self.included]
+        counts = [n for cell, n in enumerate(self.n_received) if cell not in self._left_out]
         self.n_complete = min(counts)
         self._n_furthest_behind = counts.count(self.n_complete)
 

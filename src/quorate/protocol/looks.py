@@ -25,13 +25,14 @@ def draws_seen(
 ) -> IntArray:
     """How many draws of each sender count at each moment, shape (n_moments, n_senders).
 
-    Block i, of `sizes[i]` draws, is from `senders[i]`. A block that counts at a moment counts at all
-    later ones: `blocks` is as in `quorate.protocol.scheme.Received.looks`.
+    Block i, of `sizes[i]` draws, is from `senders[i]`. `blocks` is as in
+    `quorate.protocol.scheme.Received.looks`: a block that counts at a moment counts at all later
+    ones.
     """
     n_moments = len(blocks)
-    since = n_moments - blocks.sum(axis=0)  # the moment from which each block counts; past the end
-    cells = since * n_senders + np.asarray(senders, dtype=np.int64)
-    new = np.bincount(cells, weights=sizes, minlength=(n_moments + 1) * n_senders)
+    since = n_moments - blocks.sum(axis=0)  # the first moment; `n_moments` for those that never do
+    keys = since * n_senders + np.asarray(senders, dtype=np.int64)
+    new = np.bincount(keys, weights=sizes, minlength=(n_moments + 1) * n_senders)
     return new.reshape(-1, n_senders)[:-1].cumsum(axis=0).astype(np.int64)
 
 

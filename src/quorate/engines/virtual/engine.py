@@ -228,8 +228,9 @@ class VirtualWorkers:
         self._worker_side = scheme.worker_side
         self._cluster = cluster
         held = [(worker, shard) for worker, s in enumerate(scheme.allocation.held) for shard in s]
-        lanes = {(shard, scheme.chain_of(worker, shard)) for worker, shard in held}
-        self._held = Drawn(sorted(lanes, key=lambda lane: lane[::-1]), self._worker_side, cluster)
+        by_chain = sorted({(scheme.chain_of(worker, shard), shard) for worker, shard in held})
+        lanes = [(shard, chain) for chain, shard in by_chain]
+        self._held = Drawn(lanes, self._worker_side, cluster)
         self._known: dict[tuple[tuple[int, ...], int], tuple[Drawn, slice | list[int]]] = {}
 
     def blocks(self, task: Task) -> Iterator[Block]:

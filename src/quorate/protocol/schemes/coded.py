@@ -7,6 +7,7 @@ of answers, and estimates the sum of precisions it has to divide by from the dec
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -33,6 +34,7 @@ from quorate.protocol.times import Outcomes, Realisations
 from quorate.protocol.times.batches import coded_times
 
 PRECISIONS = ("exact", "estimated")
+_RECENT = 64  # sets of workers whose decoding vectors are kept: often the same ones are late
 _SENT_AGAIN = 4  # exact sums that are checked: about so many vectors for one
 
 
@@ -118,7 +120,7 @@ class CodedCMC:
         self._n_answers_of_block: list[int] = []
         self._answers: list[_Answers] = []  # to each draw, until it can be decoded
         self._decoded: list[CodedArray] = []
-        self._vectors: dict[frozenset[int], CodedArray] = {}  # by workers; stragglers stay the same
+        self._decoding_vector = lru_cache(_RECENT)(code.decoding_vector)
         members = [range(code.n_workers)[workers] for workers, _ in code.cells]
         self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
         self._needed = [cell.needed for _, cell in code.cells]
@@ -185,11 +187,6 @@ class CodedCMC:
         self._decoded.append(vector @ np.concatenate(payloads))
         payloads.clear()
         self._n_answers_used += int(np.count_nonzero(vector))
-
-    def _decoding_vector(self, workers: frozenset[int]) -> CodedArray:
-        if workers not in self._vectors:
-            self._vectors[workers] = self.code.decoding_vector(workers)
-        return self._vectors[workers]
 
     def leave_out(self, shards: Collection[int]) -> int:
         """Nothing: a coded sum has all shards in it, or cannot be decoded."""
