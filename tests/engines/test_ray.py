@@ -680,7 +680,7 @@ def test_an_actor_asks_for_rows_and_goes_mute_when_code_raises(rows, tmp_path):
     )
     assert [frame.kind for frame in answer] == ["lacking", "ready"]
     (broken,) = [s for s in range(2) if 7 in shards.shard(s)["row"]]
-    host.deliver(broken, dict(shards.shard(broken)))
+    host.deliver((broken, dict(shards.shard(broken))))
     task = packed_frame(task_frame(Task(0, (broken,), 0, 0, 10)))
     (failed,) = frames_in(host.turn(task))
     assert (failed.kind, failed.fields["shard"]) == ("failed", broken)

@@ -14,7 +14,7 @@ import pytest
 import quorate
 from helpers.processes import MeanModel, children_of, ended, guards_of, templates_of, workers_of
 from quorate.data.write import write_shards
-from quorate.engines.processes import engine as process
+from quorate.engines.processes import hosts as process
 from quorate.engines.processes.engine import ProcessEngine
 from quorate.engines.processes.template import Files, Template
 from quorate.engines.workers.worker import Job
