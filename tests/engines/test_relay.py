@@ -24,23 +24,24 @@ class Processes:
     def __init__(self, n_places):
         self.asked = [[] for _ in range(n_places)]
         self.places = list(range(n_places))
+        self.now = 0.0
         self.sums = NodeSums(n_places, lambda place, frame: self.asked[place].append(frame))
 
     def ask(self, worker, shards):
         fields = {"worker": worker, "shards": shards, "lane": 0, "question": 0, "first_point": 0}
-        self.sums.begin(Frame("evaluate", fields, {"points": POINTS}), self.places)
+        self.sums.begin(Frame("evaluate", fields, {"points": POINTS}), self.places, self.now)
 
     def answer(self, place):
         task = self.asked[place].pop(0)
         assert task.fields["worker"] == FOR_ALL
         values = np.full(3, float(sum(task.fields["shards"])))
         arrays = {"values": values, "gradients": -values}
-        return self.sums.take(place, Frame("values", task.fields, arrays))
+        return self.sums.take(place, Frame("values", task.fields, arrays), self.now)
 
     def lose(self, place):
         self.asked[place].clear()
         self.places.remove(place)
-        self.sums.gone(place, self.places)
+        self.sums.gone(place, self.places, self.now)
 
     def shards(self):
         return [
@@ -68,6 +69,8 @@ def test_a_sum_is_complete_when_all_pieces_are_there_whoever_is_first_or_lost(da
     while any(node.asked):
         busy = [place for place in node.places if node.asked[place]]
         place = data.draw(st.sampled_from(busy))
+        node.now += data.draw(st.sampled_from([0.0, 1.0, 100.0]), label="seconds")
+        node.sums.help(node.places, node.now)
         if len(node.places) > 1 and data.draw(st.booleans(), label="is lost"):
             node.lose(place)
         elif (total := node.answer(place)) is not None:
@@ -84,13 +87,13 @@ def test_what_a_lost_worker_was_asked_for_is_forgotten():
     node = Processes(2)
     node.ask(0, [0, 1])
     node.ask(7, [0, 1])
-    assert node.sums.is_needed(1)
     node.sums.drop([0])
     assert node.answer(0) is None
     assert node.answer(1) is None
     assert node.answer(1) is None  # the other piece is missing
-    assert not node.sums.is_needed(1)
+    assert not node.sums.is_busy(1)
     assert node.answer(0).fields["worker"] == 7
+    assert node.sums.is_idle
 
 
 def test_a_process_that_comes_back_gets_its_shards_again():
@@ -101,6 +104,26 @@ def test_a_process_that_comes_back_gets_its_shards_again():
     node.places = [0, 1]
     node.ask(0, [0, 1])
     assert node.shards() == [[0, 1, 0], [1]]
+
+
+def test_an_idle_process_helps_out_one_that_is_late():
+    node = Processes(3)
+    node.ask(0, [0, 1, 2])
+    node.now = 1.0
+    assert node.answer(0) is node.answer(1) is None
+    node.sums.help(node.places, 3.0)  # three times the usual and a tenth of a second
+    assert node.shards() == [[], [], [2]]
+    node.now = 3.2
+    node.sums.help(node.places, node.now)
+    node.sums.help(node.places, node.now)  # one helper is enough
+    assert node.shards() == [[2], [], [2]]
+    total = node.answer(0)
+    np.testing.assert_array_equal(total.arrays["values"], np.full(3, 3.0))
+    node.ask(0, [0, 1, 2])  # the third is behind, and gets nothing
+    assert node.shards() == [[0, 2], [1], [2]]
+    assert node.answer(2) is None  # too late
+    node.ask(1, [0, 1, 2])
+    assert node.asked[2][0].fields["shards"] == [2]
 
 
 # ---------------------------------------------------------------- calls

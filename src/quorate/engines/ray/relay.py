@@ -1,8 +1,8 @@
 """Runs in an actor of the Ray engine: passes frames on to processes of its node, and back.
 
 Sums are computed by all processes together, and one sum of the node travels. Everything else is for
-the process of one worker. A process that is lost takes its own workers with it. What others had
-asked it for is computed by another process of the node.
+the process of one worker. A process that is lost takes its own workers with it. What it was to add
+to a sum is computed by another process of the node.
 
 The processes end with the actor, whatever ends it.
 """
@@ -10,6 +10,7 @@ The processes end with the actor, whatever ends it.
 import os
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from quorate.protocol.messages import WorkerLost
 
 CALLS_HELD = 3  # that wait for something to be said; with more of them, the first returns
 _MOST = 1 << 26  # bytes that wait to be fetched; with more of them, processes wait too
-_BETWEEN_LOOKS = 1.0  # seconds
+_IDLE, _AT_WORK = 1.0, 0.1  # seconds between looks at processes that say nothing
 Item = bytes | tuple[int, Rows]  # packed frames, or the rows of a shard
 
 
@@ -92,7 +93,7 @@ class Relay:
                         "workers": self._hosts.hosted[sign.place],
                         "doing": sign.doing and sign.doing._asdict(),
                         "is_stopped": sign.is_stopped,
-                        "is_needed": self._sums.is_needed(sign.place),
+                        "is_needed": self._sums.is_busy(sign.place),
                     },
                 )
                 for sign in self._hosts.signs()
@@ -136,7 +137,7 @@ class Relay:
             for lost in others:
                 self._say(Frame("lost", lost._asdict()))
         elif self._is_for_all(frame):
-            self._sums.begin(frame, self._hosts.places)
+            self._sums.begin(frame, self._hosts.places, time.monotonic())
         else:
             self._send(self._hosts.place_of(worker), frame)
 
@@ -164,10 +165,11 @@ class Relay:
         """Hear processes for ever. If that fails, nobody else could: the actor ends."""
         try:
             while True:
-                arrived = self._hosts.arrived(_BETWEEN_LOOKS)
+                arrived = self._hosts.arrived(_IDLE if self._sums.is_idle else _AT_WORK)
                 with self._changed:
                     for place, told in self._hosts.told(arrived):
                         self._hear(place, told)
+                    self._sums.help(self._hosts.places, time.monotonic())
                     self._changed.notify_all()
                     self._changed.wait_for(lambda: sum(map(len, self._said)) < _MOST)
         except BaseException:
@@ -184,7 +186,7 @@ class Relay:
             more = {"process": place} if told.kind == "ready" else {}
             self._say(Frame(told.kind, {**told.fields, **more}, told.arrays))
         elif told.kind == "values":
-            total = self._sums.take(place, told)
+            total = self._sums.take(place, told, time.monotonic())
             if total is not None:
                 self._say(total)
         elif told.kind != "ready":  # an error, or a warning: of one of its workers
@@ -193,7 +195,7 @@ class Relay:
     def _gone(self, place: int) -> None:
         """Forget what workers of a place were asked for; others do what it was to do for others."""
         self._sums.drop(self._hosts.hosted[place])
-        self._sums.gone(place, self._hosts.places)
+        self._sums.gone(place, self._hosts.places, time.monotonic())
 
     def _say(self, frame: Frame) -> None:
         self._said.append(packed_frame(frame))
