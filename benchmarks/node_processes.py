@@ -1,16 +1,18 @@
 """What the cores of a node are worth: an actor's own threads beside processes that it relays to.
 
-An actor gets one question after the other, 64 points for a logistic regression on 8 shards of
-100,000 rows, as in the passes of an exact run. Ray and the coordinator are left out. Times are the
-shortest of many, since others may use the cores too.
+Actors get one question after the other, 64 points for a logistic regression on 8 shards of 100,000
+rows, as in the passes of an exact run. Ray and the coordinator are left out. Actors take turns, and
+times are the shortest of many, since others may use the cores too.
 """
 
 import tempfile
 import time
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 
+from quorate._types import Array
 from quorate.data.write import ShardSet, write_shards
 from quorate.engines.devices import CPU
 from quorate.engines.frames import Frame, packed_frame
@@ -23,31 +25,19 @@ from quorate.protocol.messages import Evaluate
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.samplers import make_sampler
 
-DIM, SHARDS, ROWS, POINTS, REPEATS = 10, 8, 100_000, 64, 30
-CORES = (1, 2)
+DIM, SHARDS, ROWS, POINTS, REPEATS = 10, 8, 100_000, 64, 60
+Ask = Callable[..., bytes]
 
 
-def shortest(ask: Callable[[bytes], object]) -> float:
-    """Seconds for a question, at least."""
-    rng, times = np.random.default_rng(0), []
-    for number in range(REPEATS):
-        points = 0.1 * rng.standard_normal((POINTS, DIM))
-        task = packed_frame(task_frame(Evaluate(0, tuple(range(SHARDS)), 0, number, 0, points)))
-        start = time.perf_counter()
-        ask(task)
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def of_threads(shards: ShardSet, first: bytes, n: int) -> float:
-    """Seconds of an actor with threads."""
+def with_threads(shards: ShardSet, first: bytes, n: int) -> Ask:
+    """An actor that computes itself."""
     host = Host(shards.fingerprint)
     host.turn(packed_frame(device_frame(CPU, n)), first, started(0))
-    return shortest(host.turn)
+    return host.turn
 
 
-def of_processes(shards: ShardSet, first: bytes, n: int) -> float:
-    """Seconds of an actor with processes."""
+def with_processes(shards: ShardSet, first: bytes, n: int) -> Ask:
+    """An actor that is a relay."""
     hosted = [[worker] for worker in range(n)]
     relay = Relay(hosted, (str(shards.folder), shards.fingerprint), is_team=True)
     number = 0
@@ -57,10 +47,10 @@ def of_processes(shards: ShardSet, first: bytes, n: int) -> float:
         number += 1
         return relay.turn(number - 1, *frames)
 
-    turn(packed_frame(device_frame(CPU)), first, *map(started, range(n)))
-    for _ in range(1, n):  # until all of them are there
-        turn()
-    return shortest(turn)
+    n_there = turn(packed_frame(device_frame(CPU)), first, *map(started, range(n))).count(b"ready")
+    while n_there < n:
+        n_there += turn().count(b"ready")
+    return turn
 
 
 def started(worker: int) -> bytes:
@@ -69,7 +59,7 @@ def started(worker: int) -> bytes:
 
 
 def main() -> None:
-    """Both, on one core and on two."""
+    """Threads and processes, one and two of them."""
     rng = np.random.default_rng(1)
     rows = {
         "X": rng.standard_normal((SHARDS * ROWS, DIM)),
@@ -80,10 +70,25 @@ def main() -> None:
         sampler = make_sampler("ellipse", 1)
         job = Job(logistic(DIM), sampler, SendDraws(), str(shards.folder), SHARDS, 0)
         first = packed_frame(setup_frame(job, {}))
-        for name, measure in (("threads", of_threads), ("processes", of_processes)):
-            one, more = (measure(shards, first, n) for n in CORES)
-            print(f"{name:9}: {1000 * one:.0f} ms on one core, {1000 * more:.0f} ms on two: "
-                  f"{one / more:.2f} times as fast", flush=True)  # fmt: skip
+        kinds = {"threads": with_threads, "processes": with_processes}
+        asks = {(kind, n): kinds[kind](shards, first, n) for kind in kinds for n in (1, 2)}
+        times = dict.fromkeys(asks, inf)
+        for number in range(REPEATS):
+            question = task_frame(Evaluate(0, tuple(range(SHARDS)), 0, number, 0, points(rng)))
+            for each, ask in asks.items():
+                start = time.perf_counter()
+                ask(packed_frame(question))
+                times[each] = min(times[each], time.perf_counter() - start)
+    for kind in kinds:
+        one, two = (1000 * times[kind, n] for n in (1, 2))
+        print(
+            f"{kind:9}: {one:.0f} ms with one, {two:.0f} ms with two: {one / two:.2f} times as fast"
+        )
+
+
+def points(rng: np.random.Generator) -> Array:
+    """Points of one question."""
+    return 0.1 * rng.standard_normal((POINTS, DIM))
 
 
 if __name__ == "__main__":
