@@ -19,10 +19,12 @@ paper: .venv/.core ## Draw the paper's figures into results/paper
 	$(BIN)/quorate reproduce fig3 --out results/paper/fig3
 	$(BIN)/quorate reproduce fig4 --out results/paper/fig4
 
-# Tests start hundreds of workers: none of them should have to compile our modules again. Every core
-# has a test process, so threads of BLAS would only wait for each other, and take CPU time for it.
+# Tests start hundreds of workers: none of them should have to compile our modules again. Tests wait
+# for workers now and then, so there is one test process more than cores. Threads of BLAS would only
+# wait for each other, and take CPU time for it.
 test: .venv/.installed ## Run all tests; SEED=7 for other randomness
-	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup --seed $(SEED)
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest \
+		-n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadgroup --seed $(SEED)
 
 # What touches ArviZ, PyMC and NumPyro, with the newest of them that each Python can have. pyenv
 # finds a Python that is not the current one, if it is told all of its versions.

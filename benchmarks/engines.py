@@ -1,7 +1,7 @@
 """What a block of 100 × 20 costs the coordinator, and how many it can take, on either engine.
 
-The workers draw zeros, which costs them nothing: all time is that of the way to the coordinator
-and of what it does there, the journal included.
+The workers draw whole numbers, which costs them next to nothing: all time is that of the way to the
+coordinator and of what it does there, the journal included.
 """
 
 import sys
@@ -28,13 +28,14 @@ class Flat:
     names = tuple(f"x[{i}]" for i in range(DIM))
 
 
-class Zeros:
+class Counts:
     """Draws at no cost; workers are made to believe that each takes a millisecond.
 
-    They fill a tenth of a second with each block, so that makes blocks of 100.
+    They fill a tenth of a second with each block, so that makes blocks of 100. The draws differ: a
+    chain that does not move is an error.
     """
 
-    name = "zeros"
+    name = "counts"
     determinism = "exact"
 
     def warm_up(self, target, stream):
@@ -47,7 +48,8 @@ class Zeros:
 
     def draw(self, target, state, stream, n):
         self.clock = n / 1000
-        return np.zeros((n, DIM)), {"index": state["index"] + n, "position": np.zeros(DIM)}
+        drawn = np.tile(np.arange(n, dtype=float)[:, None], DIM)
+        return drawn, {"index": state["index"] + n, "position": drawn[-1]}
 
     def read_clock(self):
         """What was spent, once."""
@@ -65,7 +67,7 @@ def flood(engine: str, workers: int, n_blocks: int) -> None:
         folder = Path(name)
         shards = write_shards(rows, workers, folder / "shards")
         with Journal.create(folder, {}) as journal:
-            run = Run(Flat(), Zeros(), shards, settings, folder, journal, Stopping(Until()))
+            run = Run(Flat(), Counts(), shards, settings, folder, journal, Stopping(Until()))
             begun = None
             for n_draws in run.steps(lambda _: None):
                 if begun is None and n_draws >= settings.draws // 10:

@@ -199,7 +199,7 @@ def test_a_merge_does(seed):
         MODELS["capture_Mt"],
         rows_of("capture_Mt"),
         workers=8,
-        draws=2000,
+        draws=500,
         seed=seed,
         check=False,
         progress=False,

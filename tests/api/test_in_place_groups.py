@@ -10,6 +10,7 @@ from quorate.errors import BadInputError
 from quorate.models import regression
 
 WORKERS = 3
+ONE = quorate.Processes(1)  # libraries that read formulas and files are imported once
 FORMULAS = ["y ~ x + (1 | county)", "y ~ x + (1 | state/county)"]
 
 
@@ -34,8 +35,8 @@ def files_of(table, folder, parts):
 
 
 def fit(formula, data, folder, by, seed):
-    learned = quorate.design_in_place(formula, data, workers=WORKERS)
-    options = {"workers": WORKERS, "draws": 200, "progress": False, "check": False}
+    learned = quorate.design_in_place(formula, data, workers=WORKERS, engine=ONE)
+    options = {"workers": WORKERS, "engine": ONE, "draws": 200, "progress": False, "check": False}
     return quorate.sample(regression(learned), data, by=by, run_dir=folder, seed=seed, **options)
 
 

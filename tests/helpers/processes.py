@@ -139,10 +139,15 @@ def templates_of(pid):
 
 
 def workers_of(pid):
-    """Workers of a coordinator, which its template or itself has started."""
-    guards, templates = guards_of(pid), templates_of(pid)
-    forked = [worker for template in templates for worker in children_of(template)]
-    return [child for child in children_of(pid) if child not in guards] + forked
+    """Workers of a coordinator, which its template or itself has started.
+
+    A guard that begins or ends is none, though its command does not say yet, or no longer, what it
+    is.
+    """
+    forked = [worker for template in templates_of(pid) for worker in children_of(template)]
+    programs = {child: command(child) for child in children_of(pid)}
+    own = [child for child, its in programs.items() if "main()" in its and "serve(" not in its]
+    return own + forked
 
 
 def command(pid):
