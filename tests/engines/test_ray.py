@@ -575,7 +575,8 @@ def test_a_merge_replaces_a_process_of_a_node_that_is_stopped(
 # ---------------------------------------------------------------- sites
 
 
-def test_workers_of_a_site_share_its_actor(cluster, lake, tmp_path, seed, monkeypatch):
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_workers_of_a_site_share_its_actor(cluster, lake, tmp_path, seed, monkeypatch, n_processes):
     placed, close = [], RayEngine.close
 
     def closing(engine):
@@ -587,7 +588,8 @@ def test_workers_of_a_site_share_its_actor(cluster, lake, tmp_path, seed, monkey
     monkeypatch.setattr(RayEngine, "close", closing)
     sites = {"B": lake / "0.parquet", "A": lake / "1.parquet"}
     options = {"workers": 4, "seed": seed}
-    shared = quorate.Ray(cluster.address, actors=2)
+    many = {"actor_per_node": True, "processes_per_node": n_processes}
+    shared = quorate.Ray(cluster.address, **(many if n_processes > 1 else {"actors": 2}))
     found = in_place(sites, tmp_path / "ray", tmp_path / "scratch", engine=shared, **options)
     for homes, nodes in placed:
         assert homes == {nodes["B"]: [0, 1], nodes["A"]: [2, 3]}
