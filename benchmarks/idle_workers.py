@@ -72,6 +72,11 @@ def cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def peak() -> float:
+    """MB of memory that this process had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def per_pass(n_workers: int, engine: quorate.Processes | quorate.Ray) -> tuple[float, float]:
     """CPU ms and elapsed ms of a pass while chains draw."""
     looks: list[tuple[float, float, float]] = []
@@ -119,13 +124,14 @@ def cluster_of(n_nodes: int) -> Iterator[str]:
 
 def on_nodes() -> None:
     """Runs with one actor on each node, which adds up the sums of its processes."""
-    print("  workers  nodes  processes of each   CPU ms   cores at 10 passes a second")
+    print("  workers  nodes  processes of each   CPU ms   cores at 10 passes a second   MB")
     for workers, nodes, processes in ON_NODES:
         with cluster_of(nodes) as address:
             engine = quorate.Ray(address, actor_per_node=True, processes_per_node=processes)
             spent, _ = per_pass(workers, engine)
         print(
-            f"  {workers:7,}  {nodes:5}  {processes:17}  {spent:7.1f}  {spent / 100:27.2f}",
+            f"  {workers:7,}  {nodes:5}  {processes:17}  {spent:7.1f}  {spent / 100:28.2f}"
+            f"  {peak():4.0f}",
             flush=True,
         )
 
@@ -142,10 +148,9 @@ def main() -> None:
     for workers, processes in ON_RAY if is_ray else RUNS:
         engine = quorate.Ray(actors=processes) if is_ray else quorate.Processes(processes)
         spent, elapsed = per_pass(workers, engine)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
             f"  {workers:7,}  {processes:9,}  {spent:7.1f}  {elapsed:11.0f}  {spent / 100:28.2f}"
-            f"  {peak:4.0f}",
+            f"  {peak():4.0f}",
             flush=True,
         )
         rows.append([1.0, processes, workers])
