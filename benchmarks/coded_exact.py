@@ -13,8 +13,10 @@ from quorate.numerics.moments import Moments
 from quorate.numerics.streams import Streams
 from quorate.protocol.coding import code as coding
 from quorate.protocol.coordinator import Coordinator
+from quorate.protocol.ledger import Merging
+from quorate.protocol.messages import Block, Task
 from quorate.protocol.scheme import Scheme
-from quorate.protocol.schemes.cmc import CMC
+from quorate.protocol.schemes.cmc import PlainCMC
 from quorate.protocol.schemes.coded import CodedCMC
 from quorate.protocol.schemes.exact_sums import ExactCodedCMC
 from quorate.protocol.schemes.grouped import GroupedCMC
@@ -82,8 +84,8 @@ def bandwidth() -> None:
     """Counted from what was sent."""
     print(f"Floats received for each global draw, K = {K}, d = {DIM}; and for each worker's draw")
     variants: list[tuple[str, Callable[[int], Scheme]]] = [
-        ("CMC", lambda n: CMC(K, 10.0)),
-        (f"G-CMC, r = {R}", lambda n: GroupedCMC(K, R, 10.0)),
+        ("CMC", lambda n: PlainCMC(K, Merging(10.0))),
+        (f"G-CMC, r = {R}", lambda n: GroupedCMC(K, R, Merging(10.0))),
         (f"C-CMC, r = {R}, estimated", lambda n: CodedCMC(CODE, DIM, 10.0, K / 10)),
         ("  exact, end known", lambda n: ExactCodedCMC(CODE, DIM, 10.0, last=n)),
         ("  exact, open end", lambda n: ExactCodedCMC(CODE, DIM, 10.0)),
@@ -93,8 +95,8 @@ def bandwidth() -> None:
         for name, make in variants:
             scheme = make(n_draws)
             coordinator = Coordinator(scheme, n_draws)
-            timeline = virtual.run(coordinator, cluster(0))
-            n_floats = coordinator.n_floats
+            timeline = virtual.run(coordinator, cluster(0), keep_blocks=True)
+            n_floats = sum(block.n_floats for block in timeline.blocks)
             print(
                 f"  {n_draws:5} draws   {name:30} {n_floats / n_draws:7.0f} "
                 f"{n_floats / len(timeline.block_times):7.1f}"
@@ -122,8 +124,8 @@ def _n_found(noise: float, rng: np.random.Generator, n_draws: int = 60) -> int:
         theirs = draws * (1 + noise * rng.uniform(-1, 1, draws.shape))
         side = scheme.worker_side
         processed, _ = side.process(theirs[list(shards)], side.start([None] * 4))
-        task = virtual.Task(worker, shards, 0, 0, n_draws)
-        scheme.receive(virtual.Block(task, 0, *side.encode(worker, processed)))
+        task = Task(worker, shards, 0, 0, n_draws)
+        scheme.receive(Block(task, 0, *side.encode(worker, processed)))
     in_dispute = {worker for who in scheme.checks.disputed for worker in who}
     return len(in_dispute | scheme.quarantined.keys())
 

@@ -73,7 +73,7 @@ def cmc_seconds(law: Law, rng: np.random.Generator) -> float:
 class MadeUp:
     """The history of a made-up grouped run, as far as `measured_times` reads it."""
 
-    n_workers = WORKERS
+    n_workers, passes = WORKERS, None
 
     def __init__(self, law: Law, rng: np.random.Generator) -> None:
         lanes = [lane(law, rng, worker, 2) for worker in range(WORKERS)]
@@ -114,7 +114,7 @@ def predicted(measured: Measured) -> float:
     """Median time of CMC by the plan."""
     work = Work(measured, WORKERS, DRAWS, measured.block, warm_up=measured.warm_up)
     grid = Grid((WORKERS,), (2,), ("cmc",))
-    (option,) = compared(grid, work, WORKERS, 1.0, 2, 100, lambda done, total: None)
+    (option,) = compared(grid, work, WORKERS, 1.0, 2, 100, lambda done, total: None, None)
     return option.median
 
 

@@ -72,7 +72,6 @@ class Coordinator(Generic[S]):
         self.scheme = scheme
         self.n_draws = n_draws
         self.n_global = 0
-        self.n_floats = 0  # received, in payloads and extras
         self.lost: set[int] = set()
         self._queue_depth = queue_depth
         self._may_exclude = may_exclude
@@ -111,7 +110,6 @@ class Coordinator(Generic[S]):
         self._idle.clear()
 
     def _received(self, answer: Answer) -> list[Command]:
-        self.n_floats += answer.n_floats
         n_global = self.scheme.receive(answer)
         commands = self._released(n_global) if n_global > self.n_global else []
         if answer.ends_task and not self.is_done:
