@@ -23,7 +23,7 @@ from helpers.processes import (
     workers_of,
 )
 from quorate.data.write import write_shards
-from quorate.engines.processes import engine as process
+from quorate.engines.processes import hosts as process
 from quorate.engines.processes.engine import ProcessEngine
 from quorate.engines.processes.template import Files, Template
 from quorate.engines.workers.worker import Job
@@ -296,7 +296,7 @@ def test_nothing_is_left_of_a_coordinator_that_was_killed(number, tmp_path):
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as coordinator:
         pids = json.loads(coordinator.stdout.readline())
-        assert pids[2:] == workers_of(coordinator.pid)
+        assert sorted(pids[2:]) == sorted(workers_of(coordinator.pid))
         processes = [os.pidfd_open(pid) for pid in pids]
         for pid in pids:
             os.kill(pid, number)

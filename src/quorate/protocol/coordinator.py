@@ -29,8 +29,11 @@ class TimedSchedule(Schedule, Protocol):
 
     now: float  # as the coordinator was told it
 
-    def joined(self, worker: int, node: str) -> None:
-        """Take in that a worker is there, on a node; an empty name is a node of its own."""
+    def joined(self, worker: int, node: str, process: str = "") -> None:
+        """Take in that a worker is there, on a node; an empty name is a node of its own.
+
+        Workers of one `process` take turns. An empty name stands for the only one of the node.
+        """
 
     def to_wake(self, now: float) -> Collection[int]:
         """Workers for whom there may be work now that there was not before."""
@@ -165,7 +168,7 @@ class WakingCoordinator(Coordinator[T]):
     def handle(self, event: Event, now: float = 0.0) -> list[Command]:
         self.scheme.now = now
         if isinstance(event, WorkerJoined):
-            self.scheme.joined(event.worker, event.node)
+            self.scheme.joined(event.worker, event.node, event.process)
         commands = super().handle(event)
         if commands and isinstance(commands[-1], Stop):
             return commands
