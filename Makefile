@@ -59,6 +59,7 @@ bench: .venv/.installed ## Measure CPU times, beside something measured in the s
 	$(BIN)/python benchmarks/reproduce_fig4.py
 	$(BIN)/python benchmarks/many_workers.py
 	$(BIN)/python benchmarks/idle_workers.py
+	$(BIN)/python benchmarks/node_processes.py
 	$(BIN)/python benchmarks/scale_constants.py
 	$(BIN)/python benchmarks/beyond_times.py
 	$(BIN)/python benchmarks/coded_exact.py

@@ -95,8 +95,8 @@ def bandwidth() -> None:
         for name, make in variants:
             scheme = make(n_draws)
             coordinator = Coordinator(scheme, n_draws)
-            timeline = virtual.run(coordinator, cluster(0))
-            n_floats = coordinator.n_floats
+            timeline = virtual.run(coordinator, cluster(0), keep_blocks=True)
+            n_floats = sum(block.n_floats for block in timeline.blocks)
             print(
                 f"  {n_draws:5} draws   {name:30} {n_floats / n_draws:7.0f} "
                 f"{n_floats / len(timeline.block_times):7.1f}"

@@ -5,13 +5,18 @@ that a pass is a question of 64 points to each of two ensembles. Only the model 
 seconds are those of the coordinator's process with all its threads. From many runs the cost of a
 pass is fitted as a constant, a part for each process and a part for each worker.
 
-With `--ray`, workers live in actors of a Ray cluster on this machine.
+With `--ray`, workers live in actors of a Ray cluster on this machine. With `--nodes`, the cluster
+has several nodes, all on this machine, and each has one actor with processes of its own.
 """
 
+import os
 import resource
+import secrets
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -22,6 +27,14 @@ DIM, DRAWS = 10, 12_800
 RUNS = ((16, 4), (16, 16), (100, 4), (100, 32), (400, 4), (400, 32), (1000, 2), (1000, 4),
         (1000, 16), (1000, 32), (1000, 64))  # fmt: skip
 ON_RAY = ((16, 2), (16, 16), (48, 4), (200, 4), (200, 8), (1000, 4))
+# Workers, nodes, and processes of each node
+ON_NODES = ((200, 1, 2), (200, 1, 8), (1000, 1, 4), (1000, 2, 2), (1000, 2, 4), (1000, 4, 2))
+ON_LOOPBACK = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 
 
 class Idle:
@@ -59,6 +72,11 @@ def cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def peak() -> float:
+    """MB of memory that this process had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def per_pass(n_workers: int, engine: quorate.Processes | quorate.Ray) -> tuple[float, float]:
     """CPU ms and elapsed ms of a pass while chains draw."""
     looks: list[tuple[float, float, float]] = []
@@ -87,8 +105,42 @@ def per_pass(n_workers: int, engine: quorate.Processes | quorate.Ray) -> tuple[f
     return spent, elapsed
 
 
+@contextmanager
+def cluster_of(n_nodes: int) -> Iterator[str]:
+    """The address of a Ray cluster of so many nodes, which are all this machine."""
+    os.environ.update(ON_LOOPBACK)
+    from ray.cluster_utils import Cluster  # reads the environment
+
+    node = {"node_ip_address": "127.0.0.1", "num_cpus": 1, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    try:
+        for _ in range(1, n_nodes):
+            cluster.add_node(**node)
+        cluster.wait_for_nodes()
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+def on_nodes() -> None:
+    """Runs with one actor on each node, which adds up the sums of its processes."""
+    print("  workers  nodes  processes of each   CPU ms   cores at 10 passes a second   MB")
+    for workers, nodes, processes in ON_NODES:
+        with cluster_of(nodes) as address:
+            engine = quorate.Ray(address, actor_per_node=True, processes_per_node=processes)
+            spent, _ = per_pass(workers, engine)
+        print(
+            f"  {workers:7,}  {nodes:5}  {processes:17}  {spent:7.1f}  {spent / 100:28.2f}"
+            f"  {peak():4.0f}",
+            flush=True,
+        )
+
+
 def main() -> None:
     """All runs, and the fit."""
+    if "--nodes" in sys.argv:
+        on_nodes()
+        return
     is_ray = "--ray" in sys.argv
     print(f"Idle workers, passes of 2 x 64 points, {DIM} parameters, r = 2")
     print("  workers  processes   CPU ms   elapsed ms   cores at 10 passes a second   MB")
@@ -96,10 +148,9 @@ def main() -> None:
     for workers, processes in ON_RAY if is_ray else RUNS:
         engine = quorate.Ray(actors=processes) if is_ray else quorate.Processes(processes)
         spent, elapsed = per_pass(workers, engine)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
             f"  {workers:7,}  {processes:9,}  {spent:7.1f}  {elapsed:11.0f}  {spent / 100:28.2f}"
-            f"  {peak:4.0f}",
+            f"  {peak():4.0f}",
             flush=True,
         )
         rows.append([1.0, processes, workers])

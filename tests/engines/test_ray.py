@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter, defaultdict
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -24,6 +25,7 @@ from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.options import ENGINES
 from quorate.engines.ray.actors import dealt, held_together
 from quorate.engines.ray.cluster import Cluster as Connection
+from quorate.engines.ray.cluster import _node
 from quorate.engines.ray.engine import RayEngine
 from quorate.engines.ray.homes import Leaving
 from quorate.engines.ray.host import Host
@@ -277,9 +279,15 @@ def test_holders_of_a_shard_live_on_different_nodes(cluster, rows, tmp_path):
     assert nodes[2] != nodes[3]
 
 
-@pytest.mark.parametrize("actors", [None, 1])
+def of_one_node(connection):
+    """The first node of a cluster, in place of all of them."""
+    nodes = {node["NodeID"]: _node(node) for node in connection.ray.nodes() if node["Alive"]}
+    return dict([min(nodes.items())])
+
+
+@pytest.mark.parametrize("shared", [{}, {"actors": 1}, {"actor_per_node": True}])
 def test_rows_that_a_node_does_not_see_are_delivered(
-    cluster, rows, tmp_path, engine, monkeypatch, of_processes, actors
+    cluster, rows, tmp_path, engine, monkeypatch, of_processes, shared
 ):
     was_delivered = []
     engine.act = lambda engine: was_delivered.append(
@@ -291,7 +299,10 @@ def test_rows_that_a_node_does_not_see_are_delivered(
         return replace(there, fingerprints=("another",) * there.n_shards)
 
     monkeypatch.setattr("quorate.engines.ray.engine.ShardSet", SimpleNamespace(open=elsewhere))
-    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address, actors=actors))
+    if "actor_per_node" in shared:  # both workers on one node, in a process each
+        monkeypatch.setattr("quorate.engines.ray.engine.Cluster.nodes", of_one_node)
+        shared["processes_per_node"] = 2
+    result = sample(rows, tmp_path / "ray", engine=quorate.Ray(cluster.address, **shared))
     assert was_delivered == [True]
     np.testing.assert_array_equal(result.unconstrained, of_processes)
 
@@ -383,7 +394,7 @@ def test_one_sum_of_each_actor_travels(cluster, rows, tmp_path, seed, exact_of_p
     assert all(len(set(counts.values())) == 1 for counts in messages)  # one for each block
 
 
-def test_one_sum_of_each_node_travels_and_its_cores_compute_it(
+def test_one_sum_of_each_node_travels_and_its_threads_compute_it(
     cluster, tmp_path, seed, engine, monkeypatch
 ):
     rng, n_threads = np.random.default_rng(seed), []
@@ -399,7 +410,7 @@ def test_one_sum_of_each_node_travels_and_its_cores_compute_it(
     monkeypatch.setattr("quorate.engines.ray.nodes.NodeWatch.cores", lambda watch, node: 3)
     engine.act = ask
     options = {"method": "exact", "workers": 4, "draws": 200, "seed": seed, "scheme": "cmc"}
-    per_node = quorate.Ray(cluster.address, actor_per_node=True)
+    per_node = quorate.Ray(cluster.address, actor_per_node=True, processes_per_node=1)
     result = sample(rows, tmp_path / "ray", logistic(2), engine=per_node, **options)
     assert n_threads == [3, 3]
     messages = messages_of_passes(tmp_path / "ray")
@@ -431,23 +442,141 @@ def test_workers_of_an_actor_move_together(cluster, rows, tmp_path, seed, engine
 
     engine.is_time = lambda engine, worker: worker == 1
     engine.act = move
-    per_node = quorate.Ray(cluster.address, actor_per_node=True)
-    with pytest.warns(DeviceWarning, match="MeanModel does not run in threads"):
-        result = sample(rows, tmp_path / "ray", engine=per_node, **options)
+    per_node = quorate.Ray(cluster.address, actor_per_node=True, processes_per_node=2)
+    result = sample(rows, tmp_path / "ray", engine=per_node, **options)
     notes = [(note.worker, note.what) for _, note in result.timeline.notes]
     assert notes == [(1, "moved"), (3, "moved")]
     np.testing.assert_array_equal(result.unconstrained, expected)
 
 
-def test_what_one_worker_raises_ends_the_actor_and_blames_that_worker(cluster, rows, tmp_path):
-    shared = quorate.Ray(cluster.address, actors=2)
+@pytest.mark.parametrize("shared", [{"actors": 2}, {"actor_per_node": True}])
+def test_what_one_worker_raises_is_told_and_blames_that_worker(cluster, rows, tmp_path, shared):
+    shared = quorate.Ray(cluster.address, **shared)
     with pytest.raises(WorkerFailedError, match="a row that cannot be") as caught:
         sample(rows, tmp_path / "run", BrokenModel(), engine=shared, workers=4)
     folder = tmp_path / "run" / "shards"
     assert 7 in ShardSet.open(folder).shard(caught.value.shard)["row"]
 
 
-def test_workers_of_a_site_share_its_actor(cluster, lake, tmp_path, seed, monkeypatch):
+# ---------------------------------------------------------------- processes of a node
+
+
+@pytest.fixture
+def per_node(cluster):
+    """Two processes on each of two nodes: workers 0 and 2 live on one node, 1 and 3 on the other.
+
+    Worker 0 speaks for 2 in passes, and 1 for 3.
+    """
+    return quorate.Ray(cluster.address, actor_per_node=True, processes_per_node=2)
+
+
+@pytest.fixture
+def exact(seed):
+    return {"method": "exact", "workers": 4, "draws": 200, "seed": seed, "scheme": "cmc"}
+
+
+def in_relay(engine, worker, function):
+    """What a function says of the relay that a worker lives behind."""
+    handle = engine._actor_of(worker).handle
+    return engine._ray.get(handle.__ray_call__.remote(function))
+
+
+def processes_of(engine):
+    """The id of the process of every worker."""
+
+    def pids(worker):
+        return in_relay(engine, worker, lambda relay: relay._hosts.pid(worker))
+
+    return {worker: pids(worker) for worker in range(4)}
+
+
+def signal_to(engine, worker, number):
+    """Send the process of a worker a signal."""
+    os.kill(processes_of(engine)[worker], number)
+
+
+def test_processes_of_a_node_add_up_their_sums(
+    rows, tmp_path, engine, per_node, exact, exact_of_processes
+):
+    shards_of_processes, pidfds = [], []
+
+    def look(engine):
+        pidfds.extend(os.pidfd_open(pid) for pid in processes_of(engine).values())
+        for worker in (0, 1):
+            seats = in_relay(engine, worker, lambda relay: sorted(relay._sums._seats.items()))
+            shards_of_processes.append(seats)
+
+    engine.is_time = lambda engine, worker: worker == 1
+    engine.act = look
+    result = sample(rows, tmp_path / "ray", engine=per_node, **exact)
+    np.testing.assert_array_equal(result.unconstrained, exact_of_processes)
+    assert shards_of_processes == [[(0, 0), (2, 1)], [(1, 0), (3, 1)]]
+    messages = messages_of_passes(tmp_path / "ray")
+    assert all(counts.keys() == {(0, 2), (1, 3)} for counts in messages)
+    assert len(pidfds) == 4
+    assert all(ended(pidfd) for pidfd in pidfds)
+
+
+def test_a_process_of_a_node_that_is_killed_loses_only_its_own_workers(
+    rows, tmp_path, engine, per_node, exact, exact_of_processes
+):
+    engine.act = lambda engine: signal_to(engine, 3, signal.SIGKILL)
+    result = sample(rows, tmp_path / "ray", engine=per_node, **exact)
+    assert [(note.worker, note.what) for _, note in result.timeline.notes] == [
+        (3, "lost"),
+        (3, "restarted"),
+    ]
+    np.testing.assert_array_equal(result.unconstrained, exact_of_processes)
+
+
+def test_a_process_of_a_node_that_is_stopped_holds_no_sum_back(
+    rows, tmp_path, engine, per_node, exact, exact_of_processes
+):
+    """Worker 3 has no task of its own in passes, but a part in each answer of worker 1."""
+    engine.act = lambda engine: signal_to(engine, 3, signal.SIGSTOP)
+    result = sample(rows, tmp_path / "ray", engine=per_node, **exact)
+    assert {note.worker for _, note in result.timeline.notes} <= {3}
+    np.testing.assert_array_equal(result.unconstrained, exact_of_processes)
+
+
+def test_the_processes_of_a_node_end_with_its_actor(
+    rows, tmp_path, engine, per_node, exact, exact_of_processes
+):
+    pidfds = []
+
+    def kill(engine):
+        pids = processes_of(engine)
+        pidfds.extend(os.pidfd_open(pids[worker]) for worker in (1, 3))
+        os.kill(pids[3], signal.SIGSTOP)  # it cannot see the end of its input
+        engine._ray.kill(engine._actor_of(1).handle)
+
+    engine.act = kill
+    result = sample(rows, tmp_path / "ray", engine=per_node, **exact)
+    notes = [(note.worker, note.what) for _, note in result.timeline.notes]
+    assert sorted(notes) == [(1, "lost"), (1, "restarted"), (3, "lost"), (3, "restarted")]
+    assert all(ended(pidfd) for pidfd in pidfds)
+    np.testing.assert_array_equal(result.unconstrained, exact_of_processes)
+
+
+def test_a_merge_replaces_a_process_of_a_node_that_is_stopped(
+    rows, tmp_path, engine, per_node, seed
+):
+    options = {"workers": 4, "draws": 100, "seed": seed}
+    expected = sample(rows, tmp_path / "process", **options).unconstrained
+    engine.is_time = lambda engine, worker: worker == 3
+    engine.act = lambda engine: signal_to(engine, 3, signal.SIGSTOP)
+    result = sample(rows, tmp_path / "ray", engine=per_node, **options)
+    notes = [note for _, note in result.timeline.notes]
+    assert [(note.worker, note.what) for note in notes] == [(3, "silent"), (3, "restarted")]
+    assert "its process is stopped" in notes[0].details
+    np.testing.assert_array_equal(result.unconstrained, expected)
+
+
+# ---------------------------------------------------------------- sites
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_workers_of_a_site_share_its_actor(cluster, lake, tmp_path, seed, monkeypatch, n_processes):
     placed, close = [], RayEngine.close
 
     def closing(engine):
@@ -459,7 +588,8 @@ def test_workers_of_a_site_share_its_actor(cluster, lake, tmp_path, seed, monkey
     monkeypatch.setattr(RayEngine, "close", closing)
     sites = {"B": lake / "0.parquet", "A": lake / "1.parquet"}
     options = {"workers": 4, "seed": seed}
-    shared = quorate.Ray(cluster.address, actors=2)
+    many = {"actor_per_node": True, "processes_per_node": n_processes}
+    shared = quorate.Ray(cluster.address, **(many if n_processes > 1 else {"actors": 2}))
     found = in_place(sites, tmp_path / "ray", tmp_path / "scratch", engine=shared, **options)
     for homes, nodes in placed:
         assert homes == {nodes["B"]: [0, 1], nodes["A"]: [2, 3]}
@@ -680,7 +810,7 @@ def test_an_actor_asks_for_rows_and_goes_mute_when_code_raises(rows, tmp_path):
     )
     assert [frame.kind for frame in answer] == ["lacking", "ready"]
     (broken,) = [s for s in range(2) if 7 in shards.shard(s)["row"]]
-    host.deliver(broken, dict(shards.shard(broken)))
+    host.deliver((broken, dict(shards.shard(broken))))
     task = packed_frame(task_frame(Task(0, (broken,), 0, 0, 10)))
     (failed,) = frames_in(host.turn(task))
     assert (failed.kind, failed.fields["shard"]) == ("failed", broken)
@@ -705,6 +835,22 @@ def test_there_is_at_least_one_actor():
         quorate.Ray(actors=0)
     with pytest.raises(BadInputError, match="actors and actor_per_node exclude each other"):
         quorate.Ray(actors=2, actor_per_node=True)
+    with pytest.raises(BadInputError, match="processes_per_node must be at least 1, not 0"):
+        quorate.Ray(actor_per_node=True, processes_per_node=0)
+    with pytest.raises(BadInputError, match="processes_per_node is for actor_per_node=True"):
+        quorate.Ray(processes_per_node=2)
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_who_needs_threads_is_told(rows, tmp_path, monkeypatch, n_processes):
+    monkeypatch.setattr("quorate.engines.options.RayEngine", lambda *args, **options: None)
+    job = job_of(MeanModel(), write_shards(rows, 2, tmp_path / "shards"))
+    per_node = quorate.Ray(actor_per_node=True, processes_per_node=n_processes)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        per_node.start(job, groups(2, 2), tmp_path, {}, 0.0)
+    told = [str(warning.message) for warning in caught]
+    assert any("MeanModel does not run in threads" in words for words in told) == (n_processes == 1)
 
 
 def test_what_to_install(rows, tmp_path, monkeypatch):

@@ -151,9 +151,9 @@ def test_a_whole_journal_stays_as_it_is(folder):
     assert (folder / NAME).read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"", b"draws", bytes(3 * PAGE), os.urandom(3 * PAGE)])
-def test_nothing_to_salvage(content, tmp_path):
-    (tmp_path / NAME).write_bytes(content)
+@pytest.mark.parametrize("content", [b"", b"draws", bytes(3 * PAGE), None])
+def test_nothing_to_salvage(content, tmp_path, rng):
+    (tmp_path / NAME).write_bytes(rng.bytes(3 * PAGE) if content is None else content)
     with pytest.raises(JournalError, match="lost the configuration"):
         salvage(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [NAME]

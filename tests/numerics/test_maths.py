@@ -11,7 +11,7 @@ from quorate.lab.error import relative_error, running_second_moments, second_mom
 from quorate.merging.consensus import consensus_weights, merge
 from quorate.models.gaussian import GaussianSubposteriors, gaussian_mean_model, paper_subposteriors
 from quorate.numerics.linalg import spd_inverse, spd_solve
-from quorate.numerics.moments import Moments, running_covariances
+from quorate.numerics.moments import _WIDE, Moments, running_covariances
 from quorate.numerics.streams import Streams
 
 
@@ -52,6 +52,17 @@ def test_merging_parts_gives_the_whole(sizes, seed):
     if len(draws):
         np.testing.assert_allclose(merged.scatter, Moments.of(draws).scatter, atol=1e-11)
     assert Moments.none(3).merge(Moments.none(3)).count == 0
+
+
+def test_running_covariances_of_many_sequences_have_the_bits_of_each_alone(seed):
+    """Many sequences are summed draw by draw, few one after the other."""
+    draws = np.random.default_rng(seed).normal(size=(40, 7, 5))
+    assert draws[:, 0].size * 5 >= _WIDE > 5 * 5
+    together, after = running_covariances(draws)
+    for i, alone in enumerate(draws):
+        covs, moments = running_covariances(alone)
+        np.testing.assert_array_equal(together[i], covs)
+        np.testing.assert_array_equal(after.scatter[i], moments.scatter)
 
 
 @given(st.integers(1, 20), st.integers(0, 19), st.integers(0, 100))

@@ -19,7 +19,8 @@ from helpers.passes import (
 )
 from quorate.errors import BadInputError, ImproperError
 from quorate.numerics.ess import ess_of_chains
-from quorate.passes.inquiry import Inquiry, OneQuestion, product_of
+from quorate.passes.inquiry import Inquiry, product_of
+from quorate.passes.one_question import OneQuestion
 
 FEW = 20
 GAUSS = gaussian(np.array([1.0, -2.0]), np.array([[1.0, 0.5], [0.5, 2.0]]))

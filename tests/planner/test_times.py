@@ -36,9 +36,9 @@ def in_virtual_time(options, work, realisation):
     coordinator = Coordinator(made, work.n_draws)
     gaussians = paper_subposteriors(work.n_workers)
     cluster = virtual.Cluster(work.latency, gaussians, Streams(work.seed, realisation))
-    timeline = virtual.run(coordinator, cluster)
+    timeline = virtual.run(coordinator, cluster, keep_blocks=True)
     time = timeline.release_times[-1] if timeline.finished else np.inf
-    return time, coordinator.n_floats / DIM
+    return time, sum(block.n_floats for block in timeline.blocks) / DIM
 
 
 LATENCIES = {

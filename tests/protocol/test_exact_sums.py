@@ -277,15 +277,13 @@ def test_checkpoints():
 def test_floats_are_counted_as_sent(checked, seed):
     """d for each draw, c d again and d(d+1)/2 at checkpoint c; r more for each row if checked."""
     scheme = ExactCodedCMC(coding.grouped(1, 1), 5, last=52, checked=checked)
-    coordinator = Coordinator(scheme, 52)
-    virtual.run(
-        coordinator, virtual.Cluster(Pareto(0.1, 1.2), paper_subposteriors(1), Streams(seed))
-    )
+    cluster = virtual.Cluster(Pareto(0.1, 1.2), paper_subposteriors(1), Streams(seed))
+    timeline = virtual.run(Coordinator(scheme, 52), cluster, keep_blocks=True)
     n_rows = (52 - 12) + (13 + 26 + 52)  # the block of a first checkpoint has its last draw
     n_rows -= 1  # which has no weights before it
     n_checkpoints = 3
     expected = 5 * n_rows + 15 * n_checkpoints + checked * (n_rows + n_checkpoints)
-    assert coordinator.n_floats == expected
+    assert sum(block.n_floats for block in timeline.blocks) == expected
 
 
 @pytest.mark.parametrize("value", ["constant", "in one line", "not a number"])

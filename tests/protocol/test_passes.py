@@ -8,7 +8,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from helpers.shards import Shards
-from quorate.passes.inquiry import Inquiry, OneQuestion
+from quorate.passes.inquiry import Inquiry
+from quorate.passes.one_question import OneQuestion
 from quorate.protocol.allocation import cyclic, groups, worker_groups
 from quorate.protocol.coding.code import CODES, make_code
 from quorate.protocol.messages import Stop, Survey, Surveyed, Values, WorkerJoined, WorkerLost

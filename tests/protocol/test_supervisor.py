@@ -212,6 +212,18 @@ def test_a_silent_worker_is_replaced():
     assert 10.0 < silent[0] < 11.0
 
 
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_who_has_no_task_is_replaced_only_if_others_wait_for_its_process(is_needed):
+    supervisor = supervised(make.cmc(2, 1.0), n_draws=4)
+    working(supervisor, 0, n=4)
+    silent = []
+    for now in np.arange(0.0, 10.0, 0.5):
+        supervisor.handle(beat(1), now)
+        supervisor.handle(Beat(0, None, now > 2.0, is_needed), now)
+        silent += words(supervisor.handle(Tick(), now))
+    assert silent == ["silent", "restarted"] * is_needed
+
+
 def test_nobody_is_blamed_for_our_own_sleep():
     supervisor = supervised(n_draws=10_000)
     for k in range(2):

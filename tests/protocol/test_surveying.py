@@ -44,6 +44,12 @@ def test_a_process_surveys_one_shard_at_a_time():
     assert run.scheme.n_surveyed == 8
 
 
+def test_each_process_of_a_node_surveys_a_shard():
+    run = coordinator(8, 2)
+    joining = [WorkerJoined(k, "one", f"process {k % 4}") for k in range(8)]
+    assert len([survey for event in joining for survey in surveys(run.handle(event))]) == 4
+
+
 @given(st.integers(1, 4), st.integers(0, 2**16))
 def test_no_survey_is_made_twice_because_it_waits(n_processes, seed):
     """Times vary by a fifth, and nothing is late that is not waiting for another in its process."""

@@ -11,7 +11,8 @@ from helpers.shards import Shards
 from quorate.engines.latency import Pareto
 from quorate.engines.virtual.passes import VirtualPasses
 from quorate.numerics.streams import Streams
-from quorate.passes.inquiry import Inquiry, OneQuestion
+from quorate.passes.inquiry import Inquiry
+from quorate.passes.one_question import OneQuestion
 from quorate.protocol.allocation import cyclic, groups, random_regular, worker_groups
 from quorate.protocol.coding.code import make_code
 from quorate.protocol.messages import Values, WorkerJoined, WorkerLost

@@ -13,7 +13,7 @@ import pytest
 
 import quorate
 from helpers.processes import MeanModel, descendants_of, ended, guards_of, templates_of, workers_of
-from quorate.engines.processes import engine as process
+from quorate.engines.processes import hosts as process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 SLEEP = ["sleep", "86399"]  # somebody else's would sleep for another time

@@ -28,6 +28,7 @@ _OF_A_SITTING = (
     "gpus_per_worker",
     "actors",
     "actor_per_node",
+    "processes_per_node",
     "output",
     "check",
     "every",

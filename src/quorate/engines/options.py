@@ -140,9 +140,12 @@ class Ray:
         them: they take turns, and answer the passes of an exact run together, so that the
         coordinator has less to do. An actor computes on one core.
     actor_per_node
-        Have one actor on each node of the cluster, so that one sum of each node travels. In passes
-        of exact runs it uses as many threads as the node has cores, if the model allows it, as
-        regressions without groups do. Everything else takes one core of each node.
+        Have one actor on each node of the cluster. It starts processes that its workers live in,
+        and adds up their sums, so that one sum of each node travels.
+    processes_per_node
+        Number of processes of an actor of a node, by default one for each core, and at most one for
+        each worker. With 1, or with GPUs, the actor computes itself: in passes of exact runs with
+        one thread for each core, if the model allows it, and else on one core.
     """
 
     address: str | None = None
@@ -150,6 +153,7 @@ class Ray:
     gpus_per_worker: float = 0.0
     actors: int | None = None
     actor_per_node: bool = False
+    processes_per_node: int | None = None
 
     name: ClassVar[str] = "ray"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({"ray": "ray"})  # modules, and extras
@@ -165,6 +169,10 @@ class Ray:
         require(given is None or given >= 1, f"actors must be at least 1, not {given}.")
         is_clear = given is None or not self.actor_per_node
         require(is_clear, "actors and actor_per_node exclude each other. Leave one of them out.")
+        given = self.processes_per_node
+        require(given is None or given >= 1, f"processes_per_node must be at least 1, not {given}.")
+        is_clear = given is None or self.actor_per_node
+        require(is_clear, "processes_per_node is for actor_per_node=True. Give both, or neither.")
 
     @property
     def compiles(self) -> bool:
@@ -184,11 +192,12 @@ class Ray:
         handicaps: Mapping[int, Handicap],
         began_at: float,
     ) -> AbstractContextManager[Engine]:
-        if self.actor_per_node and job.model is not None and not runs_in_threads(job.model):
+        is_alone = self.processes_per_node == 1 and job.model is not None
+        if is_alone and not runs_in_threads(job.model):
             warn(
                 f"{type(job.model).__name__} does not run in threads, so every node computes on "
-                "one core. Use actors in place of actor_per_node; or set runs_in_threads = True "
-                "in the model, if several threads may evaluate it at the same time.",
+                "one core. Leave out processes_per_node; or set runs_in_threads = True in the "
+                "model, if several threads may evaluate it at the same time.",
                 DeviceWarning,
             )
         held, share = allocation.held, self.gpus_per_worker
@@ -201,6 +210,7 @@ class Ray:
             share,
             self.actors,
             is_per_node=self.actor_per_node,
+            n_processes=self.processes_per_node,
         )
 
 

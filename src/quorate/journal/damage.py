@@ -35,7 +35,7 @@ _OF_DAMAGE = {
     journal_file.SALVAGE,
     journal_file.LOST,
     journal_file.NAME_A_RUN,
-    journal_file.ANOTHER_VERSION,
+    *journal_file.ANOTHER_VERSION,
 }
 
 
@@ -43,12 +43,12 @@ def _counted(path: Path, error: JournalError) -> JournalError:
     found = carved(path.parent)
     what, way_out = error.what, error.way_out
     if not found.rows["run"]:
-        if way_out in (journal_file.NAME_A_RUN, journal_file.ANOTHER_VERSION):
+        if way_out in (journal_file.NAME_A_RUN, *journal_file.ANOTHER_VERSION):
             return error  # perhaps it never was a journal of ours
         way_out = journal_file.LOST
     elif way_out == journal_file.NAME_A_RUN:
         what, way_out = "does not begin as a journal does", journal_file.SALVAGE
-    elif way_out == journal_file.ANOTHER_VERSION:
+    elif way_out in journal_file.ANOTHER_VERSION:
         way_out = f"{way_out}. If it is damaged, {journal_file.SALVAGE}"
     rows = trusted(found.rows["log"])
     n_rows = max(journal_lock.known_count(path.parent), found.n_written, *rows, 0)

@@ -183,6 +183,10 @@ _CLASSES: dict[str, type[Event]] = {
 _TYPES: dict[object, type | tuple[type, ...]] = {
     float: (int, float), int: int, bool: bool, str: str,
 }  # fmt: skip
+_FIELDS = {
+    kind: [(field.name, _TYPES.get(field.type, object)) for field in fields(found)]
+    for kind, found in _CLASSES.items()
+}
 
 
 def event_fields(event: Event) -> dict[str, Any]:
@@ -206,9 +210,9 @@ def event_of(kind: str, found: Mapping[str, Any]) -> Event:
             values[name] = tuple(map(_whole, values[name]))
     if "what" in values:
         values["what"] = Happening(values["what"])
-    for expected in fields(_CLASSES[kind]):
-        if not isinstance(values.get(expected.name), _TYPES.get(expected.type, object)):
-            raise TypeError(f"{expected.name} is {values.get(expected.name)!r}")
+    for name, expected in _FIELDS[kind]:
+        if not isinstance(values.get(name), expected):
+            raise TypeError(f"{name} is {values.get(name)!r}")
     values["time"] = float(values["time"])
     return _CLASSES[kind](**values)
 

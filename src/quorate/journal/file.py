@@ -16,7 +16,7 @@ from quorate.journal.records import DamagedRowError, Row, read_row, write_row
 
 NAME = "journal.sqlite"
 SCHEMA = 2  # what the tables hold; raised whenever an older quorate could not read them
-_WRITTEN_BY = {1: "0.1"}  # versions of quorate that wrote older schemas
+_WRITTEN_BY = {1: "open it with quorate 0.1"}  # older schemas
 _APPLICATION = 0x71757261  # "qura", in the header of the file
 TABLES = {
     "run": "CREATE TABLE run (id INTEGER PRIMARY KEY, header TEXT, crc INTEGER, body BLOB)",
@@ -38,7 +38,8 @@ _PRIMARY = 0xFF  # of the codes of SQLite: the rest says more
 SALVAGE = "`quorate salvage RUN` makes a new journal of what can be read"
 LOST = "restore it from a copy, or start a new run in another folder"
 NAME_A_RUN = "name the folder of a run"
-ANOTHER_VERSION = "open it with the quorate that wrote it, or a later one"
+LATER = "open it with the quorate that wrote it, or a later one"
+ANOTHER_VERSION = {LATER, *_WRITTEN_BY.values()}
 DAMAGED = ("is damaged", SALVAGE)
 _TROUBLES = {
     sqlite3.SQLITE_NOTADB: ("is not a journal", NAME_A_RUN),
@@ -199,10 +200,10 @@ def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> No
         raise JournalError(str(path), "is an SQLite file of another program", NAME_A_RUN)
     if version in _WRITTEN_BY:
         what = f"has schema {version}, which this quorate does not read"
-        raise JournalError(str(path), what, f"open it with quorate {_WRITTEN_BY[version]}")
+        raise JournalError(str(path), what, _WRITTEN_BY[version])
     if version > SCHEMA:
         what = f"has schema {version}, and this quorate reads schema {SCHEMA}"
-        raise JournalError(str(path), what, ANOTHER_VERSION)
+        raise JournalError(str(path), what, LATER)
     tables = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
     expected = {name.encode(): sql.encode() for name, sql in (TABLES | _SQLITE_TABLES).items()}
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()

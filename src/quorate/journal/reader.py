@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from quorate._warnings import warn
 from quorate.errors import JournalWarning
 from quorate.journal import file as journal_file
+from quorate.journal import fingerprint
 from quorate.journal import lock as journal_lock
 from quorate.journal.carving import MOST_MISSING
 from quorate.journal.damage import refusal, told_with_count
@@ -28,7 +29,8 @@ from quorate.journal.records import (
     require_whole_numbers,
 )
 
-_BATCH = 16  # rows; between batches the writer may tidy up
+_BATCH, _LARGEST_BATCH = 16, 512  # rows; between batches the writer may tidy up
+_BATCH_BYTES = 2**20  # of rows as large as those of the last batch
 _ROWS = "SELECT id, header, crc, body FROM {} WHERE id > ? ORDER BY id LIMIT ?"
 
 Place = tuple[ChainKey, str]  # of an array of a state: whose, and its name
@@ -65,6 +67,7 @@ class JournalReader:
         self._n_questions: dict[int, int] = {}  # answered, of each lane
         self.last_row = self.n_lacking = 0
         self._n_acknowledged = 0
+        self._at_once = _BATCH
         self._count_is_lost = False
         self._folder, self._path = folder, folder / journal_file.NAME
         with told_with_count(self._path):
@@ -89,6 +92,11 @@ class JournalReader:
         """Refuse a file whose pages do not hang together; reads all of it."""
         with told_with_count(self._path):
             journal_file.check_structure(self._connection, self._path)
+
+    def fingerprint(self, n_rows: int) -> str | None:
+        """The fingerprint of the first rows; None if one of them is missing or damaged."""
+        with told_with_count(self._path), journal_file.transaction(self._connection):
+            return fingerprint.of_read(self._connection, n_rows)
 
     def records(self) -> Iterator[Record]:
         """Records that were not given before, in the order in which they were written.
@@ -158,9 +166,11 @@ class JournalReader:
     def _batch(self, after: int) -> list[Row]:
         """Rows of the log, or at its end, at the same moment, a look at whether all are there."""
         with told_with_count(self._path), journal_file.transaction(self._connection):
-            rows = self._rows("log", after, _BATCH)
+            rows = self._rows("log", after, self._at_once)
             if not rows:
                 self._count_lacking()
+        largest = max((len(row.body) for row in rows if isinstance(row.body, bytes)), default=0)
+        self._at_once = min(max(_BATCH, _BATCH_BYTES // (largest + 1)), _LARGEST_BATCH)
         return rows
 
     def _look_at_count(self) -> None:

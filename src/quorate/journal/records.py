@@ -119,16 +119,27 @@ def write_row(
 
 def read_row(table: str, row: Row) -> tuple[dict[str, Any], list[AnyArray]]:
     """Fields and arrays of a row, or `DamagedRowError`. The arrays are read-only."""
-    number, header, crc, body = row
-    if not (isinstance(header, bytes) and isinstance(body, bytes) and isinstance(number, int)):
+    if not _has_types(row):
         raise DamagedRowError("it has fields of a wrong type")
+    number, header, crc, body = row
     if crc != _checksum(table, number, header, body):
         raise DamagedRowError("its checksum does not match")
     try:
-        fields, specs = json.loads(header)
+        fields, specs = json.loads(header.decode())
         return dict(fields), _arrays(specs, body)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DamagedRowError("it is not written as a row of a journal is") from error
+
+
+def is_as_written(table: str, row: Row) -> bool:
+    """Whether the checksum of a row of `table` is right."""
+    number, header, crc, body = row
+    return _has_types(row) and crc == _checksum(table, number, header, body)
+
+
+def _has_types(row: Row) -> bool:
+    number, header, _, body = row
+    return isinstance(header, bytes) and isinstance(body, bytes) and isinstance(number, int)
 
 
 def record_row(table: str, number: int, record: Record, state: Mapping[str, int]) -> Row:

@@ -29,6 +29,7 @@ from typing import Any
 from quorate._warnings import warn
 from quorate.errors import BadInputError, JournalError, JournalWarning
 from quorate.journal import file as journal_file
+from quorate.journal import fingerprint
 from quorate.journal.damage import told_with_count
 from quorate.journal.lock import Lock
 from quorate.journal.reader import JournalReader, Place, Reached, state_fields
@@ -148,6 +149,11 @@ class Journal:
         self._places |= places
         self._last_row += len(log)
         self._last_place += len(places)
+
+    def fingerprint(self) -> tuple[int, str]:
+        """The number of rows so far, and their fingerprint; see `JournalReader.fingerprint`."""
+        with journal_file.told_clearly(self._path):
+            return self._last_row, fingerprint.of_written(self._connection, self._last_row)
 
     def _follow(
         self,

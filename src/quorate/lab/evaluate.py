@@ -67,8 +67,8 @@ def moments(timeline: Timeline, reading: Reading) -> tuple[Array, Mask]:
     if not reading.first_draws_only:
         return times, np.array(timeline.block_times) <= times[:, None]
     counters: dict[tuple[int, ...], count[int]] = defaultdict(count)
-    ranks = [next(counters[shards]) for shards in timeline.block_shards]
-    return times, np.array(ranks) <= np.arange(len(times))[:, None]
+    ranks = np.fromiter(map(next, map(counters.__getitem__, timeline.block_shards)), np.int64)
+    return times, ranks <= np.arange(len(times))[:, None]
 
 
 def replayed(scheme: Scheme, received: Sequence[Block], blocks: Mask) -> Looks:

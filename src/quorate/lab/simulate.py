@@ -165,7 +165,9 @@ def _run(
 ) -> _Outcome:
     scheme = options.start(setup)
     coordinator = Coordinator(scheme, setup.n_draws)
-    return _outcome(scheme, coordinator, virtual.run(coordinator, cluster), model)
+    timeline = virtual.run(coordinator, cluster, keep_blocks=True)
+    n_floats = sum(block.n_floats for block in timeline.blocks)
+    return _outcome(scheme, coordinator, timeline, model, n_floats)
 
 
 def _run_exactly(
@@ -177,8 +179,8 @@ def _run_exactly(
     coordinator = PassCoordinator(scheme, setup.n_draws)
     job = Job(model, EllipseSampler(), scheme.worker_side, "", setup.n_workers, setup.seed)
     worker = Worker(job, {}, _RowsOfGaussians())
-    timeline = VirtualPasses(coordinator, worker, cluster.latency, cluster.streams).run()
-    outcome = _outcome(scheme, coordinator, timeline, model)
+    passes = VirtualPasses(coordinator, worker, cluster.latency, cluster.streams)
+    outcome = _outcome(scheme, coordinator, passes.run(), model, passes.n_floats)
     return replace(outcome, n_passes=inquiry.n_passes)
 
 
@@ -194,14 +196,15 @@ def _outcome(
     coordinator: Coordinator[Any],
     timeline: Timeline,
     model: GaussianSubposteriors,
+    n_floats: int,
 ) -> _Outcome:
     counts = scheme.received.draw_counts()
     lost = frozenset(coordinator.lost)
     if not timeline.finished:
-        return _Outcome(np.inf, np.nan, *counts, lost, coordinator.n_floats)
+        return _Outcome(np.inf, np.nan, *counts, lost, n_floats)
     expected = model.posterior_second_moment()
     error = float(relative_error(second_moment(scheme.received.global_draws()), expected))
-    return _Outcome(timeline.release_times[-1], error, *counts, lost, coordinator.n_floats)
+    return _Outcome(timeline.release_times[-1], error, *counts, lost, n_floats)
 
 
 def _summary(

@@ -5,11 +5,14 @@ sums. As in the paper, the covariance divides by the number of draws n, not by n
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from quorate._types import Array
 from quorate.numerics.linalg import add_ridge
+
+_WIDE = 800  # sums side by side, from which on it is faster to add up draw by draw
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +84,23 @@ def running_covariances(draws: Array, before: Moments | None = None) -> tuple[Ar
     steps = (centred - earlier_means) * np.sqrt((counts - 1) / counts)[:, None]
     outer = steps[..., :, None] * steps[..., None, :]
     outer[..., 0, :, :] += before.scatter
-    scatter = np.cumsum(outer, axis=-3, out=outer)
+    scatter = _running_sums(outer)
     mean = before.mean + sums[..., -1, :] / counts[-1]
     after = Moments(int(counts[-1]), mean, scatter[..., -1, :, :].copy())
     scatter /= counts[:, None, None]
     return scatter, after
+
+
+def _running_sums(terms: Array) -> Array:
+    """`terms`, (..., n, d, d), each replaced by the sum of all up to it.
+
+    `np.cumsum` sums one sequence after the other, and each sum waits for the one before it. With
+    many sequences it takes half the time or less to add all of them draw by draw, and the bits are
+    the same.
+    """
+    by_draw = np.moveaxis(terms, -3, 0)
+    if by_draw[0].size < _WIDE:
+        return np.cumsum(terms, axis=-3, out=terms)
+    for before, after in pairwise(by_draw):
+        after += before
+    return terms

@@ -154,7 +154,7 @@ class ChainStream:
         return np.floor(self.uniforms(first, n, 2) * 2.0**32).astype(np.uint32)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)  # several for each realisation of an experiment
 def _key(seed: int, realisation: int, purpose: Purpose) -> int:
     low, high = np.random.SeedSequence((seed, realisation, purpose)).generate_state(2, np.uint64)
     return int(low) + (int(high) << 64)

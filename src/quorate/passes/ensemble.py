@@ -65,6 +65,11 @@ class Ensemble(InStep):
     """
 
     with_gradient = False
+    _arrays = (
+        "_z", "_squares", "_values", "_step", "_other", "_height", "_angle", "_low", "_high",
+        "_n_tries", "_proposal",
+    )  # fmt: skip
+    _counts = ("n_evaluations",)
 
     def __init__(
         self,
@@ -153,9 +158,29 @@ class Ensemble(InStep):
 
     def _choose(self) -> IntArray:
         """Chains that go on. Those far ahead wait: a run that ends early cannot use their draws."""
-        ahead = _AHEAD if self.n_chains <= _MANY else _FAR_AHEAD
-        end = min(self._n_steps, self._fewest_steps + ahead * self._thin)
+        end = min(self._n_steps, self._fewest_steps + self._most_ahead)
         return (self._step < end).nonzero()[0]
+
+    @property
+    def _most_ahead(self) -> int:
+        """Steps that a chain may be ahead of the slowest."""
+        return (_AHEAD if self.n_chains <= _MANY else _FAR_AHEAD) * self._thin
+
+    @property
+    def _n_places(self) -> int:
+        return max(int(self._step.max()) - self._n_settling, 0) // self._thin
+
+    def _is_sound(self) -> bool:
+        fewest, most = int(self._step.min()), int(self._step.max())
+        return fewest >= 0 and most <= min(self._n_steps, fewest + self._most_ahead)
+
+    def _go_on(self) -> None:
+        self._fewest_steps = int(self._step.min())
+        self._numbers.go_to(self._fewest_steps)
+        under_way = (self._step < self._n_steps).nonzero()[0]
+        if len(under_way):
+            self._numbers.of(under_way, self._step[under_way])  # for further angles of these steps
+        self._asking = self._choose()
 
     def _begin(self, chains: IntArray) -> None:
         """Begin a step: a scale, an ellipse, a height and a first angle."""

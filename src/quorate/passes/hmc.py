@@ -39,6 +39,8 @@ class HmcEnsemble(InStep):
     """
 
     with_gradient = True
+    _arrays = ("_z", "_values", "_slopes", "_at", "_momentum", "_energy", "_length")
+    _counts = ("_step", "_n_done", "_n_left", "n_evaluations")
 
     def __init__(
         self, base: Base, z: Array, *, n_settling: int, n_draws: int, streams: Streams, lane: int
@@ -54,7 +56,8 @@ class HmcEnsemble(InStep):
         self.n_evaluations = 0
         self._n_done = -1  # trajectories; the first pass is for the slopes where chains start
         self._at = self._z  # where the chains ask
-        self._momentum = self._energy = self._length = np.empty(0)
+        self._momentum = np.zeros((n_chains, dim))
+        self._energy, self._length = np.zeros(n_chains), np.zeros(n_chains)
         self._n_left = 1  # leapfrog steps of this trajectory
 
     @property
@@ -107,6 +110,16 @@ class HmcEnsemble(InStep):
             self._move()
         else:
             self._finish(values, slopes)
+
+    @property
+    def _n_places(self) -> int:
+        return self.n_complete
+
+    def _is_sound(self) -> bool:
+        return -1 <= self._n_done <= self._n_trajectories and 0 <= self._n_left <= _MOST_STEPS
+
+    def _go_on(self) -> None:
+        """Nothing: the state is all there is."""
 
     def _begin(self) -> None:
         """Begin a trajectory of every chain."""

@@ -17,16 +17,17 @@ from scipy.special import gammaln
 from quorate._types import Array
 from quorate.errors import BadInputError, ImproperError
 from quorate.numerics.importance import Weighted, student_points
+from quorate.numerics.named_arrays import AnyArray, flattened, part
 from quorate.numerics.streams import Purpose, Streams
 from quorate.passes.centring import FULL, Centring, n_points, recentred, spread
 from quorate.passes.ensemble import Ensemble, log_base
 from quorate.passes.first_fit import ON_A_CORE, Before, fits_of, points_at_once, product_of
 from quorate.passes.hmc import HmcEnsemble
+from quorate.passes.kept import State
 from quorate.passes.numbers import DEGREES
 from quorate.samplers.base import Base
 
 Phase = Literal["fit", "weigh", "draw", "check"]
-CHECK = -1  # number of the question of a check
 _LANES = 2  # ensembles
 _SHORTEST = 8  # draws of a chain, if there are enough for that
 _CLEARLY = 20.0  # log units by which the start of a model must be better than fits of shards
@@ -256,6 +257,28 @@ class Inquiry:
         n_chains = fitting[0] if fitting else most
         return [n_chains - n_chains // _LANES, n_chains // _LANES]
 
+    # ------------------------------------------------------------ state
+
+    def state(self) -> dict[str, AnyArray]:
+        """The ensembles, and how many questions of each lane are answered: views, no copies."""
+        n_answered = [n - (lane in self.open) for lane, n in enumerate(self._n_asked)]
+        ensembles = {lane: each.state() for lane, each in enumerate(self.ensembles)}
+        return flattened({"n_answered": np.array(n_answered), **ensembles})
+
+    def is_of(self, state: State) -> bool:
+        """Whether a state is of these ensembles, which have just started."""
+        of_lanes = ((part(state, lane), each) for lane, each in enumerate(self.ensembles))
+        return all(each.is_of(found) for found, each in of_lanes)
+
+    def restore(self, state: State) -> None:
+        """Go on from a state that is of these ensembles; ValueError if it makes no sense."""
+        for lane, ensemble in enumerate(self.ensembles):
+            ensemble.restore(part(state, lane))
+            self._n_asked[lane] = int(state["n_answered"][lane])
+            self.open.pop(lane, None)
+            self._ask_ensemble(lane)
+        self.n_passes = sum(self._n_asked) - len(self.open)
+
     # ------------------------------------------------------------ draws
 
     @property
@@ -324,27 +347,3 @@ def _evidence(ratios: Array, base: Base) -> Evidence:
     mean = weights.mean()
     value = top + np.log(mean) - height + np.log(np.diag(base.lower)).sum()
     return Evidence(float(value), float(weights.std() / mean / np.sqrt(len(ratios))))
-
-
-class OneQuestion:
-    """Asks for the log posterior at given points, and for nothing else."""
-
-    def __init__(self, points: Array) -> None:
-        self.open: dict[int, Pass] = {}
-        self.values = np.empty(0)
-        self._points = points
-
-    @property
-    def n_complete(self) -> int:
-        """Points that are known."""
-        return len(self.values)
-
-    def begin(self, surveys: Mapping[int, Mapping[str, Array]]) -> None:
-        """Ask it."""
-        # No question of a run has this number: a late answer to one of them is not taken for it
-        self.open[0] = Pass(0, CHECK, "check", self._points)
-
-    def take(self, lane: int, values: Array, gradients: Array | None = None) -> None:
-        """Keep the answer."""
-        del self.open[lane]
-        self.values = values

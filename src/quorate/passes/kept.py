@@ -1,13 +1,20 @@
-"""Draws that chains in step have made, with room for more."""
+"""Draws that chains in step have made, with room for more, and the state of such chains."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
 from quorate._types import Array, IntArray
+from quorate.numerics.named_arrays import AnyArray
 from quorate.samplers.base import Base
 
 _ROOM = 2**26  # numbers, at first
+_OF_BASE = ("mean", "lower")
+_OF_KEPT = ("kept_z", "kept_values")
+
+State = Mapping[str, AnyArray]
 
 
 class Kept:
@@ -39,11 +46,32 @@ class Kept:
         """The log posterior at the first `n` of every chain, (n_chains, n)."""
         return self._values[:n].T
 
+    def state(self, n: int) -> dict[str, AnyArray]:
+        """The base and what is kept at the first `n` places: views, no copies."""
+        base = self._base
+        found = base.mean, base.lower, self._z[:n], self._values[:n]
+        return dict(zip((*_OF_BASE, *_OF_KEPT), found, strict=True))
+
+    def is_of(self, state: State) -> bool:
+        """Whether a state has the same base."""
+        base = self._base
+        return all(np.array_equal(state[name], getattr(base, name)) for name in _OF_BASE)
+
+    def restore(self, state: State, n: int) -> None:
+        """Go on from what was kept at `n` places, or raise ValueError."""
+        z, values = (state[name] for name in _OF_KEPT)
+        _, *of_place = self._z.shape
+        if not (_is_like(z, (n, *of_place)) and _is_like(values, (n, *of_place[:-1]))):
+            raise ValueError(f"draws of shape {z.shape}")
+        self._z, self._values = z, values
+
 
 class InStep(ABC):
     """Chains in step, which keep their draws."""
 
     _kept: Kept
+    _arrays: ClassVar[tuple[str, ...]]  # attributes that are the state of the chains
+    _counts: ClassVar[tuple[str, ...]]
 
     @property
     @abstractmethod
@@ -59,6 +87,50 @@ class InStep(ABC):
     def log_densities(self) -> Array:
         """The log posterior at the draws, (n_chains, n_complete)."""
         return self._kept.log_densities(self.n_complete)
+
+    @property
+    @abstractmethod
+    def _n_places(self) -> int:
+        """Places at which a chain has kept a draw."""
+
+    def state(self) -> dict[str, AnyArray]:
+        """All that later draws depend on, and the draws so far: views, to be written at once."""
+        names = (*self._arrays, *self._counts)
+        own = {name: np.asarray(getattr(self, name)) for name in names}
+        return own | self._kept.state(self._n_places)
+
+    def is_of(self, state: State) -> bool:
+        """Whether a state is of chains around the same base, and as many of them."""
+        own = {name: np.asarray(getattr(self, name)) for name in (*self._arrays, *self._counts)}
+        has_all = state.keys() >= {*own, *self._kept.state(0)}
+        return (
+            has_all
+            and all(_is_like(state[name], mine.shape, mine.dtype) for name, mine in own.items())
+            and self._kept.is_of(state)
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on from a state that is of these chains; ValueError if they cannot be in it."""
+        for name in self._arrays:
+            setattr(self, name, state[name])
+        for name in self._counts:
+            setattr(self, name, state[name].item())
+        if not self._is_sound():
+            raise ValueError("chains that are too far")
+        self._kept.restore(state, self._n_places)
+        self._go_on()
+
+    @abstractmethod
+    def _is_sound(self) -> bool:
+        """Whether the chains are where chains can be: a stranger may have written the state."""
+
+    @abstractmethod
+    def _go_on(self) -> None:
+        """Set what follows from the state."""
+
+
+def _is_like(array: AnyArray, shape: tuple[int, ...], dtype: object = np.float64) -> bool:
+    return array.dtype == dtype and array.shape == shape
 
 
 def _with_room(array: Array, n: int) -> Array:

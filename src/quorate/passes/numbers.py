@@ -72,6 +72,11 @@ class StepNumbers:
         """Drop the numbers of steps that all chains have made."""
         self._first = max(self._first, min(step // _PAGE, self._end))
 
+    def go_to(self, step: int) -> None:
+        """Begin anew at a step that all chains have reached."""
+        self._first = self._end = step // _PAGE
+        self._next = None
+
     def _further_angle(self, chain: int, step: int, number: int) -> float:
         page, place = divmod(number - _ANGLES, _MORE)
         row = step * _MORE_PAGES + page

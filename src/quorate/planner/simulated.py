@@ -32,26 +32,31 @@ def simulated(options: SchemeOptions, realisations: Realisations) -> Outcomes:
     found = []
     for realisation in range(len(realisations.deaths)):
         coordinator = Coordinator(options.start(setup), work.n_draws)
-        time = _finish_time(coordinator, workers, _Clock(realisations, realisation))
-        found.append((time, coordinator.n_floats / _DIM))
+        time, n_floats = _finish(coordinator, workers, _Clock(realisations, realisation))
+        found.append((time, n_floats / _DIM))
     times, n_vectors = np.array(found).T
     return Outcomes(times, n_vectors)
 
 
-def _finish_time(coordinator: Coordinator[Scheme], workers: "_Workers", clock: "_Clock") -> float:
-    order = count()
+def _finish(
+    coordinator: Coordinator[Scheme], workers: "_Workers", clock: "_Clock"
+) -> tuple[float, int]:
+    """When a run finishes, and the numbers that workers have sent by then."""
+    order, n_floats = count(), 0
     heap: list[tuple[float, int, Event]] = [
         (clock.start, next(order), WorkerJoined(worker)) for worker in clock.workers
     ]
     while heap:
         now, _, event = heappop(heap)
+        if isinstance(event, Block):
+            n_floats += event.n_floats
         for command in coordinator.handle(event):
             if isinstance(command, Task):
                 for time, later in clock.events(workers.blocks(command), now):
                     heappush(heap, (time, next(order), later))
             elif isinstance(command, Stop):
-                return now if command.finished else np.inf
-    return np.inf
+                return now if command.finished else np.inf, n_floats
+    return np.inf, n_floats
 
 
 class _Workers:

@@ -82,7 +82,7 @@ class ShardSchedule:
     def take_back(self, worker: int) -> None:
         self._requests.take_back(worker)
 
-    def joined(self, worker: int, node: str) -> None:
+    def joined(self, worker: int, node: str, process: str = "") -> None:
         """Nothing: every piece of work is for one worker."""
 
     def to_wake(self, now: float) -> Collection[int]:

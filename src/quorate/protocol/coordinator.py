@@ -29,8 +29,11 @@ class TimedSchedule(Schedule, Protocol):
 
     now: float  # as the coordinator was told it
 
-    def joined(self, worker: int, node: str) -> None:
-        """Take in that a worker is there, on a node; an empty name is a node of its own."""
+    def joined(self, worker: int, node: str, process: str = "") -> None:
+        """Take in that a worker is there, on a node; an empty name is a node of its own.
+
+        Workers of one `process` take turns. An empty name stands for the only one of the node.
+        """
 
     def to_wake(self, now: float) -> Collection[int]:
         """Workers for whom there may be work now that there was not before."""
@@ -69,7 +72,6 @@ class Coordinator(Generic[S]):
         self.scheme = scheme
         self.n_draws = n_draws
         self.n_global = 0
-        self.n_floats = 0  # received, in payloads and extras
         self.lost: set[int] = set()
         self._queue_depth = queue_depth
         self._may_exclude = may_exclude
@@ -108,7 +110,6 @@ class Coordinator(Generic[S]):
         self._idle.clear()
 
     def _received(self, answer: Answer) -> list[Command]:
-        self.n_floats += answer.n_floats
         n_global = self.scheme.receive(answer)
         commands = self._released(n_global) if n_global > self.n_global else []
         if answer.ends_task and not self.is_done:
@@ -167,7 +168,7 @@ class WakingCoordinator(Coordinator[T]):
     def handle(self, event: Event, now: float = 0.0) -> list[Command]:
         self.scheme.now = now
         if isinstance(event, WorkerJoined):
-            self.scheme.joined(event.worker, event.node)
+            self.scheme.joined(event.worker, event.node, event.process)
         commands = super().handle(event)
         if commands and isinstance(commands[-1], Stop):
             return commands

@@ -1,5 +1,6 @@
 """Exact draws as a scheme: passes over the posterior, and the draws of the ensemble they make."""
 
+from array import array
 from collections.abc import Collection
 
 import numpy as np
@@ -7,13 +8,18 @@ from numpy.typing import NDArray
 
 from quorate._types import Array
 from quorate.merging.fit import Fit
+from quorate.numerics.named_arrays import AnyArray
 from quorate.passes.inquiry import Inquiry
+from quorate.passes.kept import State
+from quorate.protocol.inquirer import SURVEYS, Answered
 from quorate.protocol.messages import Arrays
 from quorate.protocol.passes import PassSchedule
 from quorate.protocol.scheme import DrawCounts
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.protocol.sums import Sums
 from quorate.trust.shards import Estimate
+
+_MADE = "made"
 
 
 class EnsembleDraws:
@@ -57,6 +63,28 @@ class EnsembleDraws:
         """Nothing: no shard is ever left out."""
 
 
+class _Ahead:
+    """A state of chains that have just started, after answers that are counted on the way."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.next_questions: dict[int, int] = {}  # by lane, once the chains have started
+
+    def begin(self, inquiry: Inquiry) -> bool:
+        """Begin to count, if it has not begun; False if the state is of other chains."""
+        if self.next_questions:
+            return True
+        self.next_questions = {lane: asked.number for lane, asked in inquiry.open.items()}
+        return inquiry.is_of(self.state)
+
+    def is_next(self, answered: Answered) -> bool:
+        """Whether an answer is the next of its lane, which is counted."""
+        is_next = self.next_questions.get(answered.lane) == answered.number
+        if is_next:
+            self.next_questions[answered.lane] += 1
+        return is_next
+
+
 class ExactScheme(PassSchedule):
     """One exact run, with any scheme's way to sum over shards."""
 
@@ -67,6 +95,8 @@ class ExactScheme(PassSchedule):
         super().__init__(sums, inquiry, needs_surveys=True, devices=devices)
         self.inquiry = inquiry
         self.received = EnsembleDraws(self, inquiry)
+        self._made = array("q")  # draws that all chains had made after each answer
+        self._ahead: _Ahead | None = None
 
     def chain_of(self, worker: int, shard: int) -> int:
         return 0
@@ -74,9 +104,57 @@ class ExactScheme(PassSchedule):
     def extend(self, n_draws: int) -> None:
         """Ask for more draws in all."""
         self.inquiry.extend(n_draws)
-        for lane in list(self._blocks):
-            self._blocks.pop(lane)
+        self._ask_anew()
+        if self._ahead and self._made:
+            self._count_made()
+
+    def _ask_anew(self) -> None:
+        self._blocks.clear()
         self._open_questions()
+
+    # ------------------------------------------------------------ state
+
+    def state(self) -> dict[str, AnyArray]:
+        """What a replay of all answers so far would lead to; nothing before the chains start."""
+        if not self.inquiry.ensembles:
+            return {}
+        return self.inquiry.state() | {_MADE: np.array(self._made, dtype=np.int64)}
+
+    def go_ahead_to(self, state: State) -> None:
+        """Only count the answers of chains that are replayed from now on, until `arrive`.
+
+        The state is that after these answers. That of other chains is not used.
+        """
+        self._ahead = _Ahead(state)
+
+    def arrive(self) -> None:
+        """Go on from the state; ValueError if it does not fit the answers that were counted."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return
+        if not np.array_equal(ahead.state[_MADE], self._made):
+            raise ValueError("it is of other answers")
+        self.inquiry.restore(ahead.state)
+        self._ask_anew()
+
+    def replay(self, answered: Answered) -> int:
+        if self._ahead and self.inquiry.ensembles and not self._ahead.begin(self.inquiry):
+            self._ahead = None
+        if not (self._ahead and self._ahead.next_questions) or answered.lane == SURVEYS:
+            return super().replay(answered)
+        if self._ahead.is_next(answered):
+            self._made.append(int(self._ahead.state[_MADE][len(self._made)]))
+            self._count_made()
+        return self.n_complete
+
+    def _settle(self, lane: int, values: Array, gradients: Array | None) -> None:
+        super()._settle(lane, values, gradients)
+        self._made.append(self.inquiry.n_steps * self.inquiry.n_chains)
+
+    def _count_made(self) -> None:
+        self.n_complete = min(self._made[-1], self.inquiry.n_draws)
+
+    # ------------------------------------------------------------ surveys
 
     def other_modes(self) -> list[Array]:
         """Modes of each shard besides the one that its survey started from, (n, d) each."""

@@ -28,7 +28,7 @@ from quorate.protocol.columns import Columns, OnDemand, Shelf, concatenated
 from quorate.protocol.looks import consensus_looks, draws_seen
 from quorate.protocol.messages import Arrays
 from quorate.protocol.scheme import DrawCounts, Looks
-from quorate.protocol.stretches import Stretch, by_chain, extend, of_shard
+from quorate.protocol.stretches import Stretch, by_chain, of_shard
 
 WEIGHTS = ("draws", "shrunk")
 _AT_ONCE = 2**22  # numbers that are merged in one go
@@ -131,7 +131,9 @@ class Ledger:
         """
         n_draws, before = len(payload), self.n_received[cell]
         self._columns.append(cell, payload)
-        extend(self._stretches[cell], chain, before)
+        stretches = self._stretches[cell]
+        if not stretches or stretches[-1].chain != chain:
+            stretches.append(Stretch(chain, before))
         self._cell_of_block.append(cell)
         self._size_of_block.append(n_draws)
         if extras:
@@ -149,7 +151,7 @@ class Ledger:
         self._columns.keep_on(make_shelf())
 
     def _count(self) -> None:
-        counts = [self.n_received[cell] for cell in self.included]
+        counts = [n for cell, n in enumerate(self.n_received) if cell not in self._left_out]
         self.n_complete = min(counts)
         self._n_furthest_behind = counts.count(self.n_complete)
 

@@ -25,20 +25,15 @@ def draws_seen(
 ) -> IntArray:
     """How many draws of each sender count at each moment, shape (n_moments, n_senders).
 
-    Block i, of `sizes[i]` draws, is from `senders[i]`. Of the blocks of one sender the first ones
-    count: `blocks` is as in `quorate.protocol.scheme.Received.looks`.
+    Block i, of `sizes[i]` draws, is from `senders[i]`. `blocks` is as in
+    `quorate.protocol.scheme.Received.looks`: a block that counts at a moment counts at all later
+    ones.
     """
-    sent_by = np.asarray(senders, dtype=np.int64)
-    order = np.argsort(sent_by, kind="stable")
-    n_blocks = np.bincount(sent_by, minlength=n_senders)
-    starts = np.cumsum(n_blocks) - n_blocks
-    sorted_blocks = np.zeros((len(blocks), len(order) + 1), dtype=bool)  # one that never counts
-    sorted_blocks[:, :-1] = blocks[:, order]
-    counts = np.add.reduceat(sorted_blocks, starts, axis=1, dtype=np.int64)
-    n_seen = np.where(n_blocks, counts, 0)  # of no blocks `reduceat` makes the next one
-    totals = np.zeros(len(order) + 1, dtype=np.int64)
-    np.cumsum(np.asarray(sizes)[order], out=totals[1:])
-    return np.asarray(totals[starts + n_seen] - totals[starts])
+    n_moments = len(blocks)
+    since = n_moments - blocks.sum(axis=0)  # the first moment; `n_moments` for those that never do
+    keys = since * n_senders + np.asarray(senders, dtype=np.int64)
+    new = np.bincount(keys, weights=sizes, minlength=(n_moments + 1) * n_senders)
+    return new.reshape(-1, n_senders)[:-1].cumsum(axis=0).astype(np.int64)
 
 
 def consensus_looks(

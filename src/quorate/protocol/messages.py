@@ -257,6 +257,7 @@ class WorkerJoined(NamedTuple):
 
     worker: int
     node: str = ""  # workers of one node answer together; by default each for itself
+    process: str = ""  # workers of one process take turns; by default those of a node
 
 
 class WorkerLost(NamedTuple):
@@ -298,6 +299,7 @@ class Beat(NamedTuple):
     worker: int
     doing: Doing | None = None  # None if it could not be asked
     is_stopped: bool = False
+    is_needed: bool = False  # others wait for its part of a sum, though it has no task of its own
 
 
 class Tick(NamedTuple):

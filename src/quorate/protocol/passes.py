@@ -155,9 +155,9 @@ class PassSchedule:
         self._has_news |= self._surveying.lost(worker)
         self._has_news |= self.teams.lost(worker)
 
-    def joined(self, worker: int, node: str) -> None:
+    def joined(self, worker: int, node: str, process: str = "") -> None:
         """Take in that a worker is there. Those of one node answer together."""
-        self._surveying.joined(worker, node, self.now)
+        self._surveying.joined(worker, process or node, self.now)
         is_news = self.teams.joined(worker, node)  # surveys are for each worker
         self._has_news |= is_news and self._has_begun
 

@@ -62,6 +62,7 @@ class _Signs:
     heard: float = 0.0
     has_beaten: bool = False
     is_stopped: bool = False
+    is_needed: bool = False  # by others, though it may have no task of its own
     step: str = ""  # what it is doing; empty while it waits for work
     began: float = 0.0  # when it began to
     longest: Mapping[str, float] = field(default_factory=dict)  # seconds, by kind of step
@@ -89,7 +90,7 @@ class Patience:
         if not signs.has_beaten:
             signs.has_beaten = True
             self._starts.append(now - signs.heard)
-        signs.is_stopped = beat.is_stopped
+        signs.is_stopped, signs.is_needed = beat.is_stopped, beat.is_needed
         if beat.is_stopped:
             return
         signs.heard = now
@@ -100,6 +101,10 @@ class Patience:
                 **signs.longest,
                 **{step: max(longest[step], signs.longest.get(step, 0.0)) for step in longest},
             }
+
+    def is_needed(self, worker: int) -> bool:
+        """Whether others wait for the process of a worker, by its last sign of life."""
+        return self._signs[worker].is_needed
 
     def forgive(self, seconds: float) -> None:
         """Allow for the time that the coordinator itself slept: workers may have slept too."""

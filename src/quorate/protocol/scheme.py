@@ -117,7 +117,8 @@ class Received(Protocol):
         """Global draws at several moments, by a short cut; None to have blocks replayed.
 
         `blocks[m, i]` says whether the i-th block received counts at moment m, (n_moments,
-        n_blocks). Of the blocks for the same shards the first ones count.
+        n_blocks). Of the blocks for the same shards the first ones count, and a block that counts
+        at a moment counts at all later ones.
         """
 
     def draw_counts(self) -> DrawCounts:

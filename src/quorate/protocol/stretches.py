@@ -14,12 +14,6 @@ class Stretch(NamedTuple):
     first: int  # number of its first batch, of all batches of the cell
 
 
-def extend(stretches: list[Stretch], chain: int, first: int) -> None:
-    """Note that batches of a chain have arrived, of which the first is number `first`."""
-    if not stretches or stretches[-1].chain != chain:
-        stretches.append(Stretch(chain, first))
-
-
 def by_chain(batches: Array, stretches: Sequence[Stretch]) -> list[Array]:
     """Batches of each chain, in order of the chains."""
     found: dict[int, list[Array]] = {}

@@ -320,9 +320,14 @@ class Supervisor:
         for k, worker in enumerate(self._workers):
             if worker.status == "waiting" and now >= worker.restart_at:
                 commands += self._restart(k, now)
-            elif worker.is_judged and (why := self._patience.complaint(k, now)):
+            elif self._is_judged(k) and (why := self._patience.complaint(k, now)):
                 commands += self._fault(k, Happening.SILENT, why, now)
         return commands
+
+    def _is_judged(self, k: int) -> bool:
+        """Whether a worker should be at work, for itself or for others."""
+        worker = self._workers[k]
+        return worker.is_judged or (worker.status == "working" and self._patience.is_needed(k))
 
     def _restart(self, k: int, now: float) -> list[Command]:
         return [Note(k, Happening.RESTARTED, ""), self._start(k, now)]

@@ -16,7 +16,7 @@ _PATIENCE = 120.0  # seconds for a device to start, after the first worker
 
 
 class Surveying:
-    """Whose turn it is, on every node, and which shards are kept for a device.
+    """Whose turn it is, in every process, and which shards are kept for a device.
 
     Parameters
     ----------
@@ -29,14 +29,14 @@ class Surveying:
         self._absent = set(self._kept_for.values())
         self._given_up: set[int] = set()
         self._limit = inf
-        self._node_of: dict[int, str] = {}
+        self._process_of: dict[int, str] = {}
         self._at_work: dict[str, int] = {}
         self._waiting: dict[str, dict[int, None]] = {}
         self._called: list[int] = []
 
-    def joined(self, worker: int, node: str, now: float) -> None:
-        """Take in where a worker lives; an empty name is a node of its own."""
-        self._node_of[worker] = node or f"worker {worker}"
+    def joined(self, worker: int, process: str, now: float) -> None:
+        """Take in where a worker lives; an empty name is a process of its own."""
+        self._process_of[worker] = process or f"worker {worker}"
         self._absent.discard(worker)
         self._given_up.discard(worker)
         self._limit = min(self._limit, now + _PATIENCE)
@@ -60,31 +60,31 @@ class Surveying:
         return True
 
     def is_free(self, worker: int) -> bool:
-        """Whether nobody else on its node is at work. If not, the worker waits for its turn."""
-        node = self._node_of.get(worker, "")
-        if self._at_work.get(node, worker) == worker:
+        """Whether nobody else in its process is at work. If not, the worker waits for its turn."""
+        process = self._process_of.get(worker, "")
+        if self._at_work.get(process, worker) == worker:
             return True
-        self._waiting.setdefault(node, {})[worker] = None
+        self._waiting.setdefault(process, {})[worker] = None
         return False
 
     def begin(self, worker: int) -> None:
         """Take in that a worker is at work."""
-        if worker in self._node_of:
-            self._at_work[self._node_of[worker]] = worker
+        if worker in self._process_of:
+            self._at_work[self._process_of[worker]] = worker
 
     def end(self, worker: int) -> None:
-        """Take in that a worker is done: those of its node that wait are called.
+        """Take in that a worker is done: those of its process that wait are called.
 
         The first of them that there is work for takes the turn, and the others wait again.
         """
-        node = self._node_of.get(worker, "")
-        if self._at_work.get(node) == worker:
-            del self._at_work[node]
-            self._called += self._waiting.pop(node, ())
+        process = self._process_of.get(worker, "")
+        if self._at_work.get(process) == worker:
+            del self._at_work[process]
+            self._called += self._waiting.pop(process, ())
 
     def lost(self, worker: int) -> bool:
         """Take in that a worker is gone, and no longer waits; whether others may do its part."""
-        self._waiting.get(self._node_of.get(worker, ""), {}).pop(worker, None)
+        self._waiting.get(self._process_of.get(worker, ""), {}).pop(worker, None)
         self.end(worker)
         self._absent.discard(worker)
         self._given_up.add(worker)

@@ -10,7 +10,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, SingularCovarianceError, require
-from quorate.numerics.ess import in_chains, nested_rhat
+from quorate.numerics.ess import ess_of_chains, in_chains, nested_rhat
 from quorate.report.counterfactual import Pace, cmc_releases, paces
 from quorate.results.marginals import FEWEST, Densities
 from quorate.results.saved import DENSITIES, SUMMARY, VERDICT, load, load_summary
@@ -90,9 +90,23 @@ class Evidence:
     def ess(self) -> Array:
         """Effective sample size of each coordinate; NaN if it is unknown."""
         try:
-            return self.history.view.ess()
+            return self.history.view.ess() if self.saved is None else self._ess_beside(self.saved)
         except SingularCovarianceError:
             return np.full(self.history.dim, np.nan)
+
+    def _ess_beside(self, saved: Rows) -> Array:
+        """ESS of each coordinate: of an exact run, as saved for coordinates in the summary."""
+        n_chains = self.history.scheme.received.n_chains
+        if n_chains == 1:
+            return self.history.view.ess()
+        found = np.full(self.history.dim, np.nan)
+        for j, (name, values) in enumerate(self._columns):
+            if name in saved and _is_of(saved[name], values):
+                found[j] = saved[name]["ess"]
+        unknown = np.isnan(found)
+        if unknown.any():
+            found[unknown] = ess_of_chains(self.merged[:, unknown], n_chains)
+        return found
 
     @cached_property
     def r_hat(self) -> Array:
@@ -160,6 +174,12 @@ class Evidence:
         gaps = settling(draws, weights, shard_draws, shares)
         seen = np.sqrt(np.mean((gaps[:, moving] / scale[moving]) ** 2, axis=1))
         return np.asarray(expected), np.asarray(seen)
+
+
+def _is_of(row: dict[str, float], values: Array) -> bool:
+    """Whether a row of a summary is that of `values`, and not of a function of them."""
+    found = [values.mean(), values.std(ddof=1)]
+    return np.allclose(found, [row["mean"], row["sd"]], rtol=1e-9, atol=0)
 
 
 def gathered(history: History, folder: Path) -> Evidence:

@@ -8,7 +8,7 @@ from quorate.passes.first_fit import product_of
 from quorate.passes.hmc import HmcEnsemble
 from quorate.report import run_plots
 from quorate.report.counterfactual import seconds_alone, seconds_of_passes, seconds_per_point
-from quorate.report.evidence import Evidence
+from quorate.report.evidence import Evidence, Rows
 from quorate.report.making_sections import pairs
 from quorate.report.posterior_plots import beside
 from quorate.report.posterior_sections import TOO_FEW
@@ -61,13 +61,19 @@ def _facts(evidence: Evidence, log: PassLog) -> dict[str, object]:
     if inquiry.evidence is not None:
         value, error = inquiry.evidence
         facts["log evidence"] = f"{fixed(value, 2)} ± {number(error, 2)}"
-    if np.isfinite(evidence.ess).any():
-        facts["smallest ESS"] = count(float(np.nanmin(evidence.ess)))
-    if np.isfinite(evidence.r_hat).any():
-        facts["largest nested R-hat"] = fixed(float(np.nanmax(evidence.r_hat)), 3)
+    ess, r_hats = (_known(evidence.rows, column) for column in ("ess", "r_hat"))
+    if ess:
+        facts["smallest ESS"] = count(min(ess))
+    if r_hats:
+        facts["largest nested R-hat"] = fixed(max(r_hats), 3)
     if isinstance(evidence.verdict, dict) and evidence.verdict.get("k_hat") is not None:
         facts["Pareto k̂ of the check"] = number(evidence.verdict["k_hat"], 2)
     return facts
+
+
+def _known(rows: Rows, column: str) -> list[float]:
+    """Numbers in a column of the table."""
+    return [row[column] for row in rows.values() if np.isfinite(row.get(column, np.nan))]
 
 
 def _phases(log: PassLog) -> Html:

@@ -6,7 +6,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from quorate._types import Array
+from quorate._types import Array, IntArray
 from quorate.journal import Excluded, Resumed, WorkerEvent
 from quorate.protocol.messages import Happening
 from quorate.report.evidence import Evidence
@@ -41,7 +41,7 @@ def lanes(blocks: Blocks, n_workers: int, seconds: float) -> Array:
     stops = np.maximum((blocks.ends * scale).round().astype(int), starts + 1)
     are_wide = len(blocks) > 0 and np.median(stops - starts) >= _WIDE
     turns = [0] * n_workers
-    for i in range(len(blocks)):
+    for i in range(len(blocks)) if are_wide else _on_top(blocks.workers, starts, stops):
         worker, shards = blocks.workers[i], np.array(blocks.cells[blocks.cell[i]])
         stripe = shards[np.arange(_LANE) * len(shards) // _LANE]
         place = image[worker, _GAP // 2 : -_GAP // 2, starts[i] : stops[i]]
@@ -49,6 +49,12 @@ def lanes(blocks: Blocks, n_workers: int, seconds: float) -> Array:
         place[..., 3] = 0.7 if are_wide and turns[worker] % 2 else 1.0
         turns[worker] += 1
     return image.reshape(-1, _COLUMNS, 4)
+
+
+def _on_top(*places: IntArray) -> list[int]:
+    """Numbers of the last blocks at each place: those before cannot be seen."""
+    _, from_end = np.unique(np.stack(places)[:, ::-1], axis=1, return_index=True)
+    return list(map(int, np.sort(len(places[0]) - 1 - from_end)))
 
 
 def timeline(history: History, blocks: Blocks) -> Figure:

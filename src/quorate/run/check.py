@@ -8,7 +8,7 @@ from quorate.engines.drive import Engine, drive
 from quorate.journal import BlockRecord, ChainKey, JournalReader, WorkerEvent
 from quorate.merging.fit import Fit
 from quorate.numerics.named_arrays import part
-from quorate.passes.inquiry import OneQuestion
+from quorate.passes.one_question import OneQuestion
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.columns import Columns
 from quorate.protocol.messages import Block, Command, Event, Happening

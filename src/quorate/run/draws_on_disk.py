@@ -18,7 +18,7 @@ from quorate._types import Array
 from quorate.protocol.scheme import CanShelve, Scheme
 
 _BYTES = 8  # of a number
-_RESERVE = 2**28  # bytes of the disk that are left to the journal
+RESERVE = 2**28  # bytes of the disk that are left to the journal
 
 
 class DrawFile:
@@ -55,7 +55,7 @@ class DrawFile:
     def _make_room(self, file: int, size: int) -> None:
         """Make the file long enough, and twice as long as before: so it is mapped a few times."""
         disk = os.fstatvfs(file)
-        if disk.f_bavail * disk.f_frsize < _RESERVE:
+        if disk.f_bavail * disk.f_frsize < RESERVE:
             raise OSError(errno.ENOSPC, "what is left of the disk is for the journal")
         if size > self._size:
             self._size = max(size, 2 * self._size)

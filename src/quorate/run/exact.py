@@ -1,6 +1,7 @@
 """An exact run: passes over the posterior itself, from its first survey to its result."""
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from quorate.run.pass_log import PHASES
 from quorate.run.progress import Phase, Progress
 from quorate.run.run import Run
 from quorate.run.settings import Settings
+from quorate.run.snapshot import Shortcut, Snapshots
 from quorate.run.telling import HowFar
 from quorate.trust.exact import ExactQuestion
 
@@ -47,6 +49,10 @@ class ExactRun(Run):
             before=self._before,
         )
 
+    @cached_property
+    def _snapshots(self) -> Snapshots:
+        return Snapshots(self.folder, self.scheme, self._journal)
+
     def _make_coordinator(self) -> PassCoordinator:
         return PassCoordinator(self.scheme, self.settings.draws)
 
@@ -55,7 +61,10 @@ class ExactRun(Run):
         first, self._before = Settings.from_json(kept["settings"]), before_of(kept)
         self._begin_with(self._make_scheme(first))
         fitting = Fitting(self.folder, self.scheme, self.model.dim, is_exact=True)
-        fitting.take(reader.records(), self._replay)
+        shortcut = Shortcut(self.folder, reader, self.scheme)
+        fitting.take(shortcut.records(), self._replay)
+        if not shortcut.is_taken:
+            self._snapshots.keep(is_end=True)
         self.scheme.extend(self.settings.draws)
         self._coordinator.n_global = self.view.n_draws
         self.stopping.began_at(self.seconds)
@@ -94,6 +103,7 @@ class ExactRun(Run):
         if self._waiting and (is_news or is_end or now >= self._next_write):
             self._journal.append(self._waiting)
             self._waiting, self._next_write = [], now + _SECONDS_BETWEEN_WRITES
+            self._snapshots.keep(is_end=is_end)
         for command in commands:
             self._note(now, command)
 

@@ -43,7 +43,10 @@ from quorate.run.earlier_fit import before_of
 from quorate.run.fitting import Fitting
 from quorate.run.pass_log import PassLog
 from quorate.run.settings import Settings
+from quorate.run.snapshot import Shortcut
 from quorate.run.view import View
+
+_AFTER_THE_DRAWS = (Checked, PriorRestored)
 
 
 class _Given(NamedTuple):
@@ -84,6 +87,7 @@ class History:
             self.scheme, self.passes = self._make_scheme()
             on_disk(self.scheme, folder)
             self._fitting = Fitting(folder, self.scheme, self.dim, is_exact=bool(self.passes))
+            self._shortcut = Shortcut(folder, self._reader, self.scheme)
         except BaseException:
             self._reader.close()
             raise
@@ -91,6 +95,7 @@ class History:
         self.seconds = 0.0
         self.prior_restored: bool | None = None
         self._rows: list[BlockRow] = []
+        self._blocks: tuple[tuple[int, list[BlockRow]], Blocks] | None = None
         self._cells: dict[tuple[int, ...], int] = {}
         self._last_ends: dict[int, float] = {}
         self._given: dict[ChainKey, list[_Given]] = {}
@@ -117,11 +122,7 @@ class History:
 
     def read(self) -> None:
         """Take in what is new."""
-        for record in self._reader.records():
-            with self._fitting.taking(record):
-                self._take(record)
-            if not isinstance(record, Checked | PriorRestored):  # they come after the draws
-                self.seconds = max(self.seconds, record.time)
+        self._fitting.take(self._shortcut.records(), self._take)
 
     # ------------------------------------------------------------ what it tells
 
@@ -158,7 +159,7 @@ class History:
     @property
     def n_global(self) -> int:
         """Global draws that are complete, up to those that were asked for."""
-        return self.view.n_draws
+        return min(self.scheme.received.n_complete, self.settings.draws)
 
     @property
     def sitting(self) -> float:
@@ -173,7 +174,10 @@ class History:
 
     def blocks(self) -> Blocks:
         """All blocks so far."""
-        return Blocks.of_rows(tuple(self._cells), self._rows)
+        now = len(self._rows), self._rows[-1:]  # only the last row ever changes
+        if self._blocks is None or self._blocks[0] != now:
+            self._blocks = now, Blocks.of_rows(tuple(self._cells), self._rows)
+        return self._blocks[1]
 
     def shard_draws(self) -> Iterator[tuple[int, Array]]:
         """Draws received of each included shard, unconstrained, shape (n_received, dim)."""
@@ -232,6 +236,8 @@ class History:
             self._count_draws()
         else:
             self._take_event(record)
+        if not isinstance(record, _AFTER_THE_DRAWS):
+            self.seconds = max(self.seconds, record.time)
 
     def _take_block(self, record: BlockRecord) -> None:
         self.scheme.receive(record.block())

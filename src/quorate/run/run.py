@@ -146,6 +146,8 @@ class Run:
         self._stages.listen = listen
         has_all = self.view.n_draws >= self.settings.draws
         self.timeline.finished = has_all
+        if has_all:  # a sitting that has nothing to draw ends as it begins
+            self._journal.append([Finished(self.seconds, self.why_stopped)])
         if has_all and not self._n_points:
             return
         with with_draws(self.result, DISK_LOST), self._engine() as engine:

@@ -3,6 +3,7 @@
 The coordinator pulls: an actor that has work has two calls to answer, each with one block of every
 worker that has work, and gets another call when an answer is read. Signs of life are calls that an
 actor answers in a thread of their own. Ray never restarts actors; the supervisor does.
+An actor may be a relay to processes of its node. Then it returns what they have said.
 """
 
 import time
@@ -18,31 +19,23 @@ from quorate.engines.frames import Frame, frames_in, packed_frame
 from quorate.engines.placement import Held
 from quorate.engines.ray.actors import Actor, Gpus, dealt, held_together
 from quorate.engines.ray.cluster import Cluster, epitaph
-from quorate.engines.ray.homes import Homes, no_site, on
-from quorate.engines.ray.host import Host
+from quorate.engines.ray.homes import Homes, no_site
+from quorate.engines.ray.starts import BEATS, Starts
 from quorate.engines.workers.service import (
     WarningsHeard,
     device_frame,
-    doing_of,
-    environment,
     events_of,
     setup_frame,
     task_frame,
 )
 from quorate.engines.workers.worker import Job
 from quorate.errors import BadInputError, DeviceWarning
-from quorate.protocol.messages import (
-    Beat,
-    Event,
-    Work,
-    WorkerLost,
-    WorkerMoved,
-)
+from quorate.protocol.messages import Event, Work, WorkerLost, WorkerMoved
 
 _SECONDS_BETWEEN_BEATS = 1.0
 _SECONDS_BETWEEN_LOOKS = 0.5  # at the nodes
 _FORGETTING = 2.0  # seconds that actors have to remove their copies of rows
-_BEATS = "beats"  # the threads of an actor that answer for signs of life
+_OVERDUE = 5.0  # seconds after which an actor that owes a sign of life cannot end a process
 
 
 class RayEngine:
@@ -65,8 +58,10 @@ class RayEngine:
     n_actors
         With fewer than workers, they share them.
     is_per_node
-        Whether there is one for each node, which evaluates its shards in as many threads as the
-        node has cores.
+        Whether there is one for each node, which uses all its cores.
+    n_processes
+        Processes that an actor of a node has for its workers, by default as many as the node has
+        cores. With 1, it evaluates its shards itself, in as many threads.
     """
 
     def __init__(
@@ -80,8 +75,9 @@ class RayEngine:
         n_actors: int | None = None,
         *,
         is_per_node: bool = False,
+        n_processes: int | None = None,
     ) -> None:
-        self._is_per_node = is_per_node
+        self._is_per_node, self._n_processes = is_per_node, n_processes
         self._slowed = {k for k, given in (handicaps or {}).items() if given != Handicap()}
         self._shards = job.placed or ShardSet.open(job.shard_folder)
         self._packed_setup = packed_frame(setup_frame(job, handicaps or {}))
@@ -98,6 +94,7 @@ class RayEngine:
         at = {self._place_of[worker]: site for worker, site in sites.items()}
         together = held_together(held, self._hosted)
         self._homes = Homes(self._cluster, together, at, is_even=is_per_node)
+        self._starts = Starts(self._ray, self._shards, is_soft=not at)
         self._to_tell: list[WorkerLost] = []
         self._next_look = 0.0
         self._warnings = WarningsHeard()
@@ -156,9 +153,16 @@ class RayEngine:
         return [*told, *(event for answer in answered for event in self._heard(first[answer]))]
 
     def kill(self, worker: int) -> None:
-        """End the actor of `worker` at once, if it has one, with all workers that share it."""
+        """End the process of `worker` at once, if it has one, with all workers that share it.
+
+        If it is not an actor, its relay tells of the others. A relay that is silent is ended.
+        """
         actor = self._actor_of(worker)
-        if actor is not None:
+        if actor is None:
+            return
+        if actor.is_relay and actor.waited(time.monotonic()) < _OVERDUE:
+            actor.end(worker)
+        else:
             self._end(actor)
             why = f"shared an actor with worker {worker}"
             others = [k for k in actor.workers if k != worker]
@@ -198,7 +202,7 @@ class RayEngine:
         """Have actors remove what they copied of rows in place, but for the run that follows."""
         if isinstance(self._shards, PlacedShards) and self._shards.fingerprints and self._actors:
             calls = [
-                actor.handle.forget.options(concurrency_group=_BEATS).remote()
+                actor.handle.forget.options(concurrency_group=BEATS).remote()
                 for actor in self._actors.values()
             ]
             self._ray.wait(calls, num_returns=len(calls), timeout=_FORGETTING)
@@ -213,24 +217,19 @@ class RayEngine:
                 "workers. Those that get none compute on cores.",
                 DeviceWarning,
             )
-        n_threads = self._homes.cores(node) if self._is_per_node else 1
-        device = packed_frame(device_frame("gpu" if n_gpus else CPU, n_threads))
-        actor = Actor(place, node, self._new_host(node, n_gpus), n_gpus)
-        actor.outgoing += [device, self._setup]
+        n_cores = self._homes.cores(node) if self._is_per_node else 1
+        hosted = self._hosted[place]
+        n_processes = 1 if n_gpus else min(self._n_processes or n_cores, len(hosted))
+        is_relay = n_processes > 1
+        if is_relay:
+            in_each = [hosted[process::n_processes] for process in range(n_processes)]
+            handle = self._starts.relay(node, in_each, is_team=bool(self._team(place)))
+        else:
+            handle = self._starts.host(node, n_gpus)
+        device = device_frame("gpu" if n_gpus else CPU, 1 if is_relay else n_cores)
+        actor = Actor(place, node, handle, n_gpus, is_relay)
+        actor.outgoing += [packed_frame(device), self._setup]
         return actor
-
-    def _new_host(self, node: str, n_gpus: float) -> Any:
-        """An actor that reserves no core: there may be more workers than cores.
-
-        It reserves one byte of memory, because Ray ignores the node for actors without resources.
-        """
-        resources = {"num_cpus": 0, "num_gpus": n_gpus, "memory": 1, "max_restarts": 0}
-        actor_class = self._ray.remote(**resources, concurrency_groups={_BEATS: 1})(Host)
-        options = {
-            "runtime_env": {"env_vars": environment()},
-            **on(node, soft=not self._homes.sites),
-        }
-        return actor_class.options(**options).remote(self._shards.fingerprint)
 
     def _lives(self) -> dict[int, str]:
         return {place: actor.node for place, actor in self._actors.items()}
@@ -275,17 +274,16 @@ class RayEngine:
             actor.beat, actor.next_beat = None, time.monotonic() + _SECONDS_BETWEEN_BEATS
         for actor in self._actors.values():
             if actor.beat is None and time.monotonic() >= actor.next_beat:
-                ask = actor.handle.beat.options(concurrency_group=_BEATS)
+                ask = actor.handle.beat.options(concurrency_group=BEATS)
                 actor.beat, actor.asked = ask.remote(), time.monotonic()
-        return [event for beat in there for event in self._sign(beat, waiting[beat].workers)]
+        return [event for beat in there for event in self._sign(beat, waiting[beat])]
 
-    def _sign(self, answer: Any, workers: list[int]) -> list[Event]:
+    def _sign(self, answer: Any, actor: Actor) -> list[Event]:
         try:
             said = self._ray.get(answer)
         except self._ray.exceptions.RayError:  # the calls for work will tell
             return []
-        doing = [doing_of(frame) for frame in frames_in(said)]
-        return [Beat(worker, now) for now in doing for worker in workers]
+        return [beat for frame in frames_in(said) for beat in actor.beats(frame)]
 
     def _put_anew(self) -> None:
         """Put what actors need into the object store of this node, from where they get it.
@@ -301,9 +299,9 @@ class RayEngine:
             if number not in actor.delivered:
                 assert not isinstance(self._shards, PlacedShards)
                 if number not in self._rows:
-                    self._rows[number] = self._ray.put(dict(self._shards.shard(number)))
-                actor.handle.deliver.remote(number, self._rows[number])
-                actor.delivered.add(number)
+                    rows = dict(self._shards.shard(number))
+                    self._rows[number] = self._ray.put((number, rows))
+                actor.deliver(number, self._rows[number])
 
     def _heard(self, actor: Actor) -> list[Event]:
         try:
@@ -326,9 +324,7 @@ class RayEngine:
             self._warnings.tell(**frame.fields)
             return []
         events = events_of(frame, actor.workers, self._team(actor.place))
-        for event in events:
-            actor.said(event)
-        return events
+        return [event for event in events if actor.said(event)]
 
     def _team(self, place: int) -> str:
         """Name of an actor that workers share; none if one of them is slow on purpose."""

@@ -1,17 +1,11 @@
 """Runs in an actor of the Ray engine: one worker that takes and returns frames."""
 
-from typing import Any
-
-from numpy.typing import NDArray
-
 from quorate.data.write import ShardSet
 from quorate.engines.frames import Frame, frames_in, packed_frame
+from quorate.engines.workers.delivered import Rows
 from quorate.engines.workers.service import Service, beat_frame
 from quorate.engines.workers.worker import ShardSource
 from quorate.errors import BadInputError
-from quorate.models.protocol import Shard
-
-Rows = dict[str, NDArray[Any]]
 
 
 class Host:
@@ -27,7 +21,6 @@ class Host:
         self._fingerprint = fingerprint
         self._said: list[Frame] = []
         self._service = Service(self._said.append, self._open)
-        self._delivered = Delivered()
         self._has_failed = False
 
     def turn(self, *frames: bytes) -> bytes:
@@ -55,9 +48,10 @@ class Host:
         """Remove what was copied of rows in place on this node."""
         self._service.forget()
 
-    def deliver(self, number: int, rows: Rows) -> None:
-        """Take the rows of a shard, which lie in memory that all actors of a node share."""
-        self._delivered.shards[number] = rows
+    def deliver(self, shard: tuple[int, Rows]) -> None:
+        """Take a shard, whose rows lie in memory that all actors of a node share."""
+        number, rows = shard
+        self._service.delivered.shards[number] = rows
 
     def _open(self, folder: str) -> ShardSource:
         """The folder, if this node sees it; otherwise rows must be delivered."""
@@ -68,15 +62,4 @@ class Host:
         if shards is not None and shards.fingerprint == self._fingerprint:
             return shards
         self._said.append(Frame("lacking"))
-        return self._delivered
-
-
-class Delivered:
-    """Shards that were delivered over the network."""
-
-    def __init__(self) -> None:
-        self.shards: dict[int, Rows] = {}
-
-    def shard(self, number: int) -> Shard:
-        """The rows of shard `number`, which must have been delivered."""
-        return self.shards[number]
+        return self._service.delivered

@@ -88,7 +88,7 @@ def run(
 ) -> Timeline:
     """Run `coordinator` on virtual workers until it stops, or until time `until`.
 
-    With `keep_blocks` the timeline holds all blocks received, so that they can be replayed.
+    With `keep_blocks` the timeline holds all blocks received, to be replayed or counted.
     """
     require(
         coordinator.n_draws is not None or np.isfinite(until),
@@ -228,8 +228,9 @@ class VirtualWorkers:
         self._worker_side = scheme.worker_side
         self._cluster = cluster
         held = [(worker, shard) for worker, s in enumerate(scheme.allocation.held) for shard in s]
-        lanes = {(shard, scheme.chain_of(worker, shard)) for worker, shard in held}
-        self._held = Drawn(sorted(lanes, key=lambda lane: lane[::-1]), self._worker_side, cluster)
+        by_chain = sorted({(scheme.chain_of(worker, shard), shard) for worker, shard in held})
+        lanes = [(shard, chain) for chain, shard in by_chain]
+        self._held = Drawn(lanes, self._worker_side, cluster)
         self._known: dict[tuple[tuple[int, ...], int], tuple[Drawn, slice | list[int]]] = {}
 
     def blocks(self, task: Task) -> Iterator[Block]:
@@ -252,9 +253,9 @@ class VirtualWorkers:
 
     def _find(self, lanes: list[Lane]) -> tuple["Drawn", slice | list[int]]:
         """Where lanes lie: a slice if together, which is not copied."""
-        if not all(lane in self._held.row_of for lane in lanes):
+        rows = [self._held.row_of[lane] for lane in lanes if lane in self._held.row_of]
+        if len(rows) < len(lanes):
             return Drawn(lanes, self._worker_side, self._cluster), slice(None)
-        rows = [self._held.row_of[lane] for lane in lanes]
         together = rows == list(range(rows[0], rows[0] + len(rows)))
         return self._held, slice(rows[0], rows[-1] + 1) if together else rows
 

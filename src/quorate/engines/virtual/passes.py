@@ -75,6 +75,7 @@ class VirtualPasses:
         self._heap: list[_Entry] = []
         self._next_wake = np.inf
         self.timeline = Timeline()
+        self.n_floats = 0  # that workers have sent
 
     def run(self, until: float = np.inf) -> Timeline:
         """Run until the coordinator stops, or until time `until`."""
@@ -108,6 +109,7 @@ class VirtualPasses:
         self.timeline.block_times.append(now)
         self.timeline.block_workers.append(event.worker)
         self.timeline.block_shards.append(event.shards)
+        self.n_floats += answer.n_floats
         return self._coordinator.handle(answer, now)
 
     def _take(self, commands: list[Command], now: float) -> None:

@@ -16,6 +16,7 @@ from quorate.engines.devices import CPU, use
 from quorate.engines.faults import Handicap
 from quorate.engines.frames import Frame
 from quorate.engines.packing import packed, unpacked
+from quorate.engines.workers.delivered import Delivered
 from quorate.engines.workers.in_place import RowsInPlace
 from quorate.engines.workers.pulse import Pulse
 from quorate.engines.workers.worker import Job, ShardSource, Worker
@@ -37,6 +38,7 @@ from quorate.protocol.messages import (
     Work,
     WorkerFailed,
     WorkerJoined,
+    WorkerLost,
 )
 
 _POOLS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")
@@ -156,7 +158,12 @@ def events_of(frame: Frame, workers: Sequence[int], node: str = "") -> list[Even
     if frame.kind in ("block", "values", "surveyed", "shard_found"):
         return [answer_of(frame)]
     if frame.kind == "ready":
-        return [WorkerJoined(frame.fields["worker"], node)]
+        process = frame.fields.get("process")  # that a node with several has given the worker
+        is_one_of_many = node and process is not None
+        name = f"{node}, process {process}" if is_one_of_many else ""
+        return [WorkerJoined(frame.fields["worker"], node, name)]
+    if frame.kind == "lost":
+        return [WorkerLost(**frame.fields)]
     at_work = frame.fields["worker"]  # None if they could not be set up
     concerned = workers if at_work is None else [at_work]
     return [WorkerFailed(**{**frame.fields, "worker": worker}) for worker in concerned]
@@ -192,6 +199,8 @@ class Service:
     ----------
     pulse
         What it is doing, for another thread to tell.
+    delivered
+        Shards whose rows were sent here.
 
     Parameters
     ----------
@@ -205,6 +214,7 @@ class Service:
         self, say: Callable[[Frame], None], open_shards: Callable[[str], ShardSource]
     ) -> None:
         self.pulse = Pulse()
+        self.delivered = Delivered()
         self._say = say
         self._open_shards = open_shards
         self._worker: Worker | None = None
@@ -223,6 +233,12 @@ class Service:
         if frame.kind == "device":
             self._device = frame.fields["device"]
             self._n_threads = frame.fields["n_threads"]
+            return
+        if frame.kind == "lacking":  # the folder is not here
+            self._open_shards = lambda _: self.delivered
+            return
+        if frame.kind == "rows":
+            self.delivered.shards[frame.fields["number"]] = frame.arrays
             return
         if frame.kind == "setup":
             with self.pulse.doing("setup"):

@@ -29,7 +29,7 @@ from quorate.models.protocol import Model, Shard, runs_in_threads
 from quorate.models.subposterior import Target
 from quorate.numerics.named_arrays import flattened, part
 from quorate.numerics.streams import ChainStream, Purpose, Streams
-from quorate.passes.inquiry import CHECK
+from quorate.passes.one_question import CHECK
 from quorate.passes.shard_fit import fit_of_shard
 from quorate.protocol.before import BEFORE
 from quorate.protocol.messages import (

@@ -60,8 +60,9 @@ class PlainCMC:
         return self._batches.up_to(n_draws, worker, chain=0)
 
     def receive(self, block: Block) -> int:
-        self._batches.n_received[block.task.worker] += len(block.payload)
-        return self.received.add(block.task.worker, block.payload, extras=block.extras)
+        worker, payload = block.task.worker, block.payload
+        self._batches.n_received[worker] += len(payload)
+        return self.received.add(worker, payload, extras=block.extras)
 
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)

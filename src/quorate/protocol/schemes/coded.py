@@ -7,6 +7,7 @@ of answers, and estimates the sum of precisions it has to divide by from the dec
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -33,6 +34,7 @@ from quorate.protocol.times import Outcomes, Realisations
 from quorate.protocol.times.batches import coded_times
 
 PRECISIONS = ("exact", "estimated")
+_RECENT = 64  # sets of workers whose decoding vectors are kept: often the same ones are late
 _SENT_AGAIN = 4  # exact sums that are checked: about so many vectors for one
 
 
@@ -118,6 +120,7 @@ class CodedCMC:
         self._n_answers_of_block: list[int] = []
         self._answers: list[_Answers] = []  # to each draw, until it can be decoded
         self._decoded: list[CodedArray] = []
+        self._decoding_vector = lru_cache(_RECENT)(code.decoding_vector)
         members = [range(code.n_workers)[workers] for workers, _ in code.cells]
         self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
         self._needed = [cell.needed for _, cell in code.cells]
@@ -149,9 +152,7 @@ class CodedCMC:
         self._n_answers_of_block.append(n_draws)
         self._batches.n_received[worker] += n_draws
         cell = self._cell_of[worker]
-        for draw in range(first, first + n_draws):
-            if draw < self.n_complete:
-                continue
+        for draw in range(max(first, self.n_complete), first + n_draws):
             if draw == len(self._answers):
                 self._answers.append(_Answers(self._needed))
             answers = self._answers[draw]
@@ -182,7 +183,7 @@ class CodedCMC:
     def _decode_next(self) -> None:
         draw = len(self._decoded)
         workers, payloads = self._answers[draw].workers, self._answers[draw].payloads
-        vector = self.code.decoding_vector(workers)[workers]
+        vector = self._decoding_vector(frozenset(workers))[workers]
         self._decoded.append(vector @ np.concatenate(payloads))
         payloads.clear()
         self._n_answers_used += int(np.count_nonzero(vector))

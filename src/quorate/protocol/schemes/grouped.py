@@ -69,10 +69,10 @@ class GroupedCMC:
         return self._batches.more(max(share, 1), worker, chain)
 
     def receive(self, block: Block) -> int:
-        worker = block.task.worker
-        self._batches.n_received[worker] += len(block.payload)
-        group = self.group_of(worker)
-        return self.received.add(group, block.payload, block.task.chain, block.extras)
+        task, payload = block.task, block.payload
+        worker = task.worker
+        self._batches.n_received[worker] += len(payload)
+        return self.received.add(self.group_of(worker), payload, task.chain, block.extras)
 
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)
