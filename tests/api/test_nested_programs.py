@@ -9,7 +9,7 @@ from helpers.nested_languages import NAMES, by_formula, by_functions, table
 
 # A false alarm in a million, with 10 % for errors of the errors
 LIMIT = 1.1 * norm.isf(1e-6 / (2 * len(NAMES["formula"])))
-MOST = 0.25  # of an sd, between means of groups over 200 draws each
+MOST = 0.4  # of an sd, between means of groups: some six standard errors of 200 draws each
 
 
 def drawn(model, rows, seed):

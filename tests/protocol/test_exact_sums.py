@@ -525,7 +525,9 @@ def test_samplers_must_draw_the_same_everywhere():
     [
         ({"precision": "guessed"}, "exact or estimated"),
         ({"precision": "estimated", "checked": True}, "precision='exact'"),
-        ({"floor": 0}, "floor must be at least 1"),
+        ({"floor": 0}, "floor must be a whole number, at least 1"),
+        ({"floor": "3"}, "floor must be a whole number, at least 1"),
+        ({"precision_ridge": -1.0}, "precision_ridge must be a finite number"),
         ({"cov_ridge": -1.0}, "0 or more"),
     ],
 )

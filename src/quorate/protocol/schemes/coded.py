@@ -275,6 +275,12 @@ class Coded:
             self.precision == "exact" or not self.checked,
             "Holders of a shard are compared with precision='exact' only. Leave out `checked`.",
         )
+        require(
+            self.floor is None or (isinstance(self.floor, int) and self.floor >= 1),
+            f"floor must be a whole number, at least 1, not {self.floor!r}.",
+        )
+        if self.precision_ridge is not None:
+            check_ridge("precision_ridge", self.precision_ridge)
 
     def shards_per_worker(self, n_workers: int) -> int:
         return shards_each(n_workers, self.redundancy)
