@@ -1,5 +1,6 @@
 """Workers as Ray actors: the same draws, on machines that may be lost, and nobody else let in."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -141,7 +142,7 @@ def job_of(model, shards):
 def sample(rows, folder, model=None, **options):
     options = {"workers": 2, "draws": 300, "scheme": "cmc", "progress": False, **options}
     if options.get("method") != "exact":
-        options["sampler"] = "ellipse"
+        options.setdefault("sampler", "ellipse")
     return quorate.sample(model or MeanModel(), rows, run_dir=folder, **options)
 
 
@@ -248,6 +249,34 @@ def test_an_actor_that_is_stopped_is_replaced(cluster, rows, tmp_path, engine, o
     assert [note.what for _, note in result.timeline.notes][:2] == ["silent", "restarted"]
     np.testing.assert_array_equal(result.unconstrained, of_processes)
     assert all(ended(pidfd) for pidfd in stopped)
+
+
+class HeldSampler:
+    """`ellipse`, which makes more than one block in a process only if nobody locks a file."""
+
+    name, determinism, n_blocks = "ellipse", "exact", 0
+
+    def __init__(self, path):
+        self.path, self.plain = path, make_sampler("ellipse")
+
+    def warm_up(self, target, stream, survey=None):
+        return self.plain.warm_up(target, stream, survey)
+
+    def draw(self, target, state, stream, n):
+        self.n_blocks += 1
+        if self.n_blocks > 1:
+            with self.path.open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+        return self.plain.draw(target, state, stream, n)
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A sampler that makes one block in each process, and a function that lets it make more."""
+    path = tmp_path / "held"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield HeldSampler(path), lambda: fcntl.flock(file, fcntl.LOCK_UN)
 
 
 class SlowRows(MeanModel):
@@ -431,19 +460,25 @@ def test_workers_of_an_actor_that_is_killed_come_back(
     np.testing.assert_array_equal(result.unconstrained, exact_of_processes)
 
 
-def test_workers_of_an_actor_move_together(cluster, rows, tmp_path, seed, engine):
+def test_workers_of_an_actor_move_together(cluster, rows, tmp_path, seed, engine, held):
     options = {"workers": 4, "draws": 100, "seed": seed}
     expected = sample(rows, tmp_path / "process", **options).unconstrained
+    sampler, let_go = held
 
     def move(engine):
         told = [[Leaving(1, "told to")]]
-        engine._homes.moves = lambda lives, at_ease: told.pop() if told else []
+
+        def moves(lives, at_ease):
+            let_go()
+            return told.pop() if told else []
+
+        engine._homes.moves = moves
         engine._next_look = 0.0
 
     engine.is_time = lambda engine, worker: worker == 1
     engine.act = move
     per_node = quorate.Ray(cluster.address, actor_per_node=True, processes_per_node=2)
-    result = sample(rows, tmp_path / "ray", engine=per_node, **options)
+    result = sample(rows, tmp_path / "ray", engine=per_node, sampler=sampler, **options)
     notes = [(note.worker, note.what) for _, note in result.timeline.notes]
     assert notes == [(1, "moved"), (3, "moved")]
     np.testing.assert_array_equal(result.unconstrained, expected)
@@ -559,13 +594,19 @@ def test_the_processes_of_a_node_end_with_its_actor(
 
 
 def test_a_merge_replaces_a_process_of_a_node_that_is_stopped(
-    rows, tmp_path, engine, per_node, seed
+    rows, tmp_path, engine, per_node, seed, held
 ):
     options = {"workers": 4, "draws": 100, "seed": seed}
     expected = sample(rows, tmp_path / "process", **options).unconstrained
+    sampler, let_go = held
+
+    def stop(engine):
+        signal_to(engine, 3, signal.SIGSTOP)
+        let_go()
+
     engine.is_time = lambda engine, worker: worker == 3
-    engine.act = lambda engine: signal_to(engine, 3, signal.SIGSTOP)
-    result = sample(rows, tmp_path / "ray", engine=per_node, **options)
+    engine.act = stop
+    result = sample(rows, tmp_path / "ray", engine=per_node, sampler=sampler, **options)
     notes = [note for _, note in result.timeline.notes]
     assert [(note.worker, note.what) for note in notes] == [(3, "silent"), (3, "restarted")]
     assert "its process is stopped" in notes[0].details
