@@ -15,6 +15,7 @@ from helpers.nested_languages import (
     by_formula,
     by_functions,
     by_numpyro,
+    by_pymc,
     centred,
     non_centred,
     shard_of,
@@ -25,7 +26,10 @@ from quorate.models import Real, from_numpyro
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.programs.anchors import with_effort
 
-LANGUAGES = pytest.mark.parametrize("language", ["functions", "centred", "non_centred"])
+LANGUAGES = pytest.mark.parametrize(
+    "language", ["functions", "centred", "non_centred", "pymc_centred", "pymc"]
+)
+pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 MOST = 0.2  # log units by which integrals may differ: each may be off by 0.1
 N_POINTS = 10
 STATES = [1, 3, 4, 7, 9]
@@ -42,12 +46,15 @@ def models(data):
     """The model in each language: programs are compiled once."""
     pytest.importorskip("jax")
     pytest.importorskip("numpyro")
+    pytest.importorskip("pymc")
     rows, state_of = data
     return {
         "formula": by_formula(rows),
         "functions": by_functions(),
         "centred": by_numpyro(centred, rows, state_of),
         "non_centred": by_numpyro(non_centred, rows, state_of),
+        "pymc_centred": by_pymc(rows, state_of),
+        "pymc": by_pymc(rows, state_of, centred=False),
     }
 
 
@@ -122,7 +129,7 @@ def of_formula(models, points, shard):
 
 def test_moments_are_those_of_the_formula(models, points, shard):
     expected = of_formula(models, points, shard)
-    for language, places in (("functions", (0, None)), ("non_centred", (1, 0))):
+    for language, places in (("functions", (0, None)), ("non_centred", (1, 0)), ("pymc", (1, 0))):
         found = models[language].local_moments(points[:1], shard)
         for (level, of), place in zip(found.items(), places, strict=True):
             groups, means, sds = expected[level]
@@ -134,6 +141,8 @@ def test_moments_are_those_of_the_formula(models, points, shard):
             assert np.abs((own[:, place] - means[:, 0]) / sds[:, 0]).max() < 0.02
             assert np.abs(spread[:, place] / sds[:, 0] - 1).max() < 0.02
     assert models["non_centred"].levels[0].names == ("raw", "u")
+    assert models["pymc"].levels[0].names == ("raw", "u")
+    assert models["pymc_centred"].levels[1].names == ("v",)
 
 
 def test_draws_of_both_levels(models, points, shard, rng):
@@ -206,6 +215,8 @@ def test_programs_that_are_refused(data):
     crossed = rows | {"state": np.arange(len(rows["y"])) % N_STATES}
     with pytest.raises(BadInputError, match="lie in several groups"):
         by_numpyro(non_centred, crossed, state_of)
+    with pytest.raises(BadInputError, match="no dimension named 'towns'"):
+        by_pymc(rows, state_of, local="states/towns")
     with pytest.raises(BadInputError, match="no plate named 'towns'"):
         by_numpyro(non_centred, rows, state_of, local="states/towns")
 

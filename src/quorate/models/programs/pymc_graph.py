@@ -18,6 +18,7 @@ from quorate.errors import require
 from quorate.models.arrays import indexed
 from quorate.models.programs.jaxed_many import ManyPoints, rows_in
 from quorate.models.protocol import Shard
+from quorate.models.rows import Seeds
 from quorate.models.splitting import PER_ROW, Split
 
 
@@ -229,6 +230,28 @@ def compiled(inputs: list[Any], outputs: list[Any], mode: str | None) -> Callabl
             inputs, outputs, on_unused_input="ignore", allow_input_downcast=True, mode=mode
         )
     return made
+
+
+def drawn(function: Any, seed: Seeds, *inputs: Any) -> Any:
+    """The outputs of a function that draws, with its generators seeded."""
+    shared = load("pytensor.tensor.random.var", "pymc").RandomGeneratorSharedVariable
+    generators = [one for one in function.get_shared() if isinstance(one, shared)]
+    load("pymc.pytensorf", "pymc").reseed_rngs(generators, seed.tolist())
+    return function(*inputs)
+
+
+def prior_drawing(model: Any, latent: Sequence[Any], mode: str | None = None) -> Any:
+    """The function that draws unconstrained values of latent variables from their prior."""
+    outputs = []
+    for rv in latent:
+        transform = model.rvs_to_transforms[rv]
+        outputs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
+    return load("pymc", "pymc").compile([], outputs, mode=mode)
+
+
+def drawn_from_prior(function: Any, seed: Seeds) -> Array:
+    """A draw by the function of `prior_drawing`, as a vector."""
+    return np.concatenate([np.ravel(part) for part in drawn(function, seed)])
 
 
 def replaced(outputs: list[Any], new: Mapping[Any, Any]) -> list[Any]:

@@ -12,7 +12,16 @@ from quorate._types import Array
 from quorate.errors import require
 from quorate.models.checks import call
 from quorate.models.programs.jaxed_many import rows_in
-from quorate.models.programs.pymc_graph import Graph, data_of, observed_terms, resized, value_of
+from quorate.models.programs.pymc_graph import (
+    Graph,
+    data_of,
+    drawn,
+    drawn_from_prior,
+    observed_terms,
+    prior_drawing,
+    resized,
+    value_of,
+)
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Random, Seeds
 from quorate.models.splitting import few_rows, some_missing
@@ -71,8 +80,7 @@ class RowGraph:
         """Draws (n_points, n_rows, ...) of what is observed."""
         arrays = list(self._graph.split.restored(rows).values())
         found = [
-            self._drawn(self._responses, seed, x, *arrays)
-            for x, seed in zip(points, seeds, strict=True)
+            drawn(self._responses, seed, x, *arrays) for x, seed in zip(points, seeds, strict=True)
         ]
         named = zip(self.observed_names, self._axes, zip(*found, strict=True), strict=False)
         return {name: np.moveaxis(np.array(draws), axis + 1, 1) for name, axis, draws in named}
@@ -93,24 +101,13 @@ class RowGraph:
     def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
         """Draws of the unconstrained parameters from the prior, (n, dim)."""
         seeds = rng.integers(1 << 32, size=(n, 2), dtype=np.uint32)
-        draws = [self._drawn(self._prior, seed) for seed in seeds]
-        return np.array([np.concatenate([np.ravel(part) for part in draw]) for draw in draws])
+        return np.array([drawn_from_prior(self._prior, seed) for seed in seeds])
 
     @cached_property
     def _prior(self) -> Callable[..., Any]:
-        model, outputs = self._graph.model, []
-        for rv in model.free_RVs:
-            transform = model.rvs_to_transforms[rv]
-            outputs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
-        compiled: Callable[..., Any] = load("pymc", "pymc").compile([], outputs)
+        model = self._graph.model
+        compiled: Callable[..., Any] = prior_drawing(model, model.free_RVs)
         return compiled
-
-    def _drawn(self, function: Any, seed: Seeds, *inputs: Any) -> Any:
-        """The outputs of a function that draws, with its generators seeded."""
-        shared = load("pytensor.tensor.random.var", "pymc").RandomGeneratorSharedVariable
-        generators = [one for one in function.get_shared() if isinstance(one, shared)]
-        load("pymc.pytensorf", "pymc").reseed_rngs(generators, seed.tolist())
-        return function(*inputs)
 
     def observed(self, rows: Shard) -> dict[str, Array]:
         """What is observed, rows first, by the name of its variable."""
