@@ -1,11 +1,13 @@
 """Programs with two levels of groups that nest: the same model as by a formula."""
 
 import pickle
+from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit
 
 from helpers.assertions import assert_mean
 from helpers.nested_languages import (
@@ -187,6 +189,32 @@ def test_rows_are_those_of_their_groups(models, points, shard, rng):
     expected = stats.bernoulli.logpmf(shard["y"][places], 1 / (1 + np.exp(-eta)))
     assert np.allclose(rows.log_likelihoods(), expected)
     assert sorted(places) == np.flatnonzero(np.isin(shard["group"], groups)).tolist()
+
+
+def test_responses_of_pymc_are_those_of_both_groups(models, points, shard, rng):
+    """Whitened sums over draws, row by row; a false alarm in 1e6."""
+    n, numbers, groups = 1_000, {}, np.array([3, 7])
+    model, repeated = models["pymc_centred"], np.repeat(points[:1], n, axis=0)
+
+    def uniforms(level, some, wanted):
+        return numbers.setdefault(level, rng.uniform(size=(n, len(some), wanted)))
+
+    places, rows = model.rows_of_groups(repeated, shard, groups, uniforms)
+    inner, v = model.local_draws(repeated, shard, groups, uniforms)["state:county"]
+    seeds = rng.integers(1 << 32, size=(n, 2), dtype=np.uint32)
+    drawn = rows.responses(SimpleNamespace(seeds=lambda: seeds))["obs"]
+    assert np.array_equal(rows.observed()["obs"], shard["y"][places])
+
+    def furthest(of_counties):
+        at = [list(inner).index(code) for code in shard["inner"][places]]
+        eta = points[0, 0] + points[0, 1] * shard["x"][places] + of_counties[:, at, 0]
+        risk = expit(eta)
+        return np.abs((drawn - risk).sum(axis=0) / np.sqrt((risk - risk**2).sum(axis=0))).max()
+
+    limit = stats.norm.isf(1e-6 / (2 * len(places)))
+    assert furthest(v) < limit
+    assert furthest(v + 0.8) > limit  # the control
+    assert pickle.loads(cloudpickle.dumps(model)).names == model.names
 
 
 # ---------------------------------------------------------------- what is refused
