@@ -174,7 +174,7 @@ def observed_terms(model: Any, fresh: Mapping[Any, Any]) -> list[Any]:
     logprob = load("pymc.logprob.basic", "pymc")
     values = dict(model.rvs_to_values)
     observed = []
-    for rv in model.observed_RVs:
+    for rv in observed_in(model):
         value = values.pop(rv)
         new = fresh.get(value, value)
         observed.append(rv if new is value else resized(rv, new))
@@ -196,12 +196,20 @@ def open_input(variable: Any, name: str) -> Any:
     return tensor.TensorType(variable.dtype, shape=shape)(name)
 
 
+def observed_in(model: Any) -> list[Any]:
+    """Observed variables, each once.
+
+    PyMC 5.28 appends to its own list of them when it predicts from draws with observed data.
+    """
+    return [rv for rv in dict.fromkeys(model.observed_RVs) if rv in model.rvs_to_values]
+
+
 def data_of(model: Any) -> dict[str, Any]:
     """Arrays that may be cut: `pm.Data`, and observed values by the name of their variable."""
     shared = {variable.name: variable for variable in model.data_vars}
     observed = {
         rv.name: model.rvs_to_values[rv]
-        for rv in model.observed_RVs
+        for rv in observed_in(model)
         if model.rvs_to_values[rv] not in shared.values()
     }
     return {**observed, **shared}

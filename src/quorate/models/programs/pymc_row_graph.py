@@ -17,6 +17,7 @@ from quorate.models.programs.pymc_graph import (
     data_of,
     drawn,
     drawn_from_prior,
+    observed_in,
     observed_terms,
     prior_drawing,
     resized,
@@ -47,7 +48,7 @@ class RowGraph:
     @property
     def observed_names(self) -> tuple[str, ...]:
         """Names of the variables that are observed."""
-        return tuple(str(rv.name) for rv in self._graph.model.observed_RVs)
+        return tuple(str(rv.name) for rv in observed_in(self._graph.model))
 
     def log_likelihoods(self, points: Array, rows: Shard) -> Array:
         """Log-likelihoods (n_points, n_rows)."""
@@ -92,7 +93,7 @@ class RowGraph:
         fresh = graph.fresh
         observed = [
             resized(rv, fresh.get(value := model.rvs_to_values[rv], value))
-            for rv in model.observed_RVs
+            for rv in observed_in(model)
         ]
         free = dict(zip(model.free_RVs, values, strict=True))
         outputs = load("pytensor", "pymc").clone_replace(observed, free, rebuild_strict=False)
@@ -113,13 +114,13 @@ class RowGraph:
         """What is observed, rows first, by the name of its variable."""
         model, data = self._graph.model, data_of(self._graph.model)
         names = {variable: name for name, variable in data.items()}
-        held = {rv.name: names.get(model.rvs_to_values[rv], "") for rv in model.observed_RVs}
+        held = {rv.name: names.get(model.rvs_to_values[rv], "") for rv in observed_in(model)}
         return {rv: np.asarray(rows[name]) for rv, name in held.items() if name in rows}
 
     def new_rows(self, rows: Mapping[str, Any]) -> Shard:
         """Rows that a user gives; what is only observed may be missing."""
         model, data = self._graph.model, data_of(self._graph.model)
-        values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+        values = [model.rvs_to_values[rv] for rv in observed_in(model)]
         split = self._graph.split
         observed = [name for name in split.names if any(data[name] is v for v in values)]
         return some_missing(split, rows, self._held, observed)

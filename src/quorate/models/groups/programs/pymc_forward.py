@@ -19,6 +19,7 @@ from quorate.models.programs.pymc_graph import (
     compiled,
     drawn,
     drawn_from_prior,
+    observed_in,
     open_input,
     prior_drawing,
     replaced,
@@ -88,7 +89,7 @@ class ForwardGraph:
         return np.moveaxis(np.asarray(known.get(rv.name, nothing)), 0, graph.axis_of(rv))
 
     def _named(self, found: list[Array]) -> dict[str, Array]:
-        observed = self.graph.model.observed_RVs
+        observed = observed_in(self.graph.model)
         return {rv.name: np.asarray(each) for rv, each in zip(observed, found, strict=True)}
 
     def _data(self, rows: Mapping[str, Any], constants: "Constants") -> list[Any]:
@@ -106,7 +107,7 @@ class ForwardGraph:
     def _observed(self) -> Callable[..., Any]:
         """Function of rows and constants: PyMC may compute what is observed from its data."""
         model, data = self.graph.model, self._inputs
-        values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+        values = [model.rvs_to_values[rv] for rv in observed_in(model)]
         return compiled(list(data.values()), replaced(values, data), _MODE)
 
     @cached_property
@@ -124,7 +125,7 @@ class ForwardGraph:
                 known.append(open_input(rv, rv.name))
                 new[rv] = self._known_or_drawn(rv, known[-1], marks[-1], new)
         outputs = []
-        for rv in model.observed_RVs:
+        for rv in observed_in(model):
             value = model.rvs_to_values[rv]
             outputs += replaced([resized(rv, data.get(value, value))], new)
             new[rv] = outputs[-1]

@@ -17,6 +17,7 @@ from quorate.models.programs.pymc_graph import (
     ancestors,
     data_of,
     labels_of,
+    observed_in,
     refuse_rows_in_prior,
     value_of,
 )
@@ -150,7 +151,7 @@ def _terms(reading: Reading) -> tuple[Term, ...]:
     """The terms of the likelihood, with their axes of rows."""
     graph, sizes = reading.graph, reading.sizes
     n_rows = len(next(iter(reading.rows.values())))
-    names = [rv.name for rv in graph.model.observed_RVs]
+    names = [rv.name for rv in observed_in(graph.model)]
     names += [name for name, role in graph.roles.items() if role != "prior"]
     x, zeros = np.array(reading.start), reading.zeros(sizes)
     densities = graph.terms(x, zeros, reading.rows, reading.constants)[len(graph.local) :]
