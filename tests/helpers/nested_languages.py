@@ -7,7 +7,15 @@ import numpy as np
 from scipy.special import expit
 
 from helpers.grouped import frozen
-from quorate.models import Positive, Real, design, from_functions, from_numpyro, logistic
+from quorate.models import (
+    Positive,
+    Real,
+    design,
+    from_functions,
+    from_numpyro,
+    from_pymc,
+    logistic,
+)
 
 N_STATES, N_COUNTIES, N_ROWS = 12, 40, 320
 SPLIT = dict.fromkeys(("state", "county", "x", "y"), 0)
@@ -135,3 +143,24 @@ def by_numpyro(program, rows, state_of, local="states/counties"):
     data = {**rows, "n_states": N_STATES, "n_counties": N_COUNTIES}
     data |= {"state_of": state_of} if program is centred else {}
     return from_numpyro(program, split=SPLIT, data=data, local=local)
+
+
+def by_pymc(rows, state_of, *, centred=True, local="states/counties"):
+    """The model by PyMC: counties know their states, or rows know both groups."""
+    from helpers.grouped_pymc import pm
+
+    coords = {"states": range(N_STATES), "counties": range(N_COUNTIES)}
+    with pm.Model(coords=coords) as program:
+        state, county, x, y = (pm.Data(name, rows[name]) for name in SPLIT)
+        a, b = (pm.Normal(name, 0, 1.5) for name in ("a", "b"))
+        tau, kappa = (pm.HalfNormal(name, 1) for name in ("tau", "kappa"))
+        if centred:
+            u = pm.Normal("u", 0, tau, dims="states")
+            parent = pm.Data("state_of", state_of, dims="counties")
+            eta = pm.Normal("v", u[parent], kappa, dims="counties")[county]
+        else:
+            raw = pm.Normal("raw", 0, 1, dims="states")
+            u = pm.Deterministic("u", tau * raw, dims="states")
+            eta = u[state] + pm.Normal("v", 0, kappa, dims="counties")[county]
+        pm.Bernoulli("obs", logit_p=a + b * x + eta, observed=y)
+    return from_pymc(program, SPLIT, local=local)

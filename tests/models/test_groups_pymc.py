@@ -157,9 +157,10 @@ def test_what_does_not_factor_is_refused(change, reason, shard):
 
 def test_dimensions_and_modes_that_are_not_there_are_refused(shard):
     program = pymc_one_way(shard, "gaussian")
-    with pytest.raises(BadInputError, match="no dimension named 'county'"):
-        from_pymc(program, SPLIT, local="county")
-    with pytest.raises(BadInputError, match=r"must name the dimension .*\['a', 'b'\].*inner one"):
+    for local in ("county", "county/shop"):
+        with pytest.raises(BadInputError, match="no dimension named 'county'"):
+            from_pymc(program, SPLIT, local=local)
+    with pytest.raises(BadInputError, match=r"must name the dimension .*\['a', 'b'\].*name both"):
         from_pymc(program, SPLIT, local=["a", "b"])
     with pytest.raises(BadInputError, match="mode 'JAX'"):
         from_pymc(program, SPLIT, local="shop", mode="NUMBA")

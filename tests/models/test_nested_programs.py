@@ -1,11 +1,13 @@
 """Programs with two levels of groups that nest: the same model as by a formula."""
 
 import pickle
+from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit
 
 from helpers.assertions import assert_mean
 from helpers.nested_languages import (
@@ -15,6 +17,7 @@ from helpers.nested_languages import (
     by_formula,
     by_functions,
     by_numpyro,
+    by_pymc,
     centred,
     non_centred,
     shard_of,
@@ -25,7 +28,10 @@ from quorate.models import Real, from_numpyro
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.programs.anchors import with_effort
 
-LANGUAGES = pytest.mark.parametrize("language", ["functions", "centred", "non_centred"])
+LANGUAGES = pytest.mark.parametrize(
+    "language", ["functions", "centred", "non_centred", "pymc_centred", "pymc"]
+)
+pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 MOST = 0.2  # log units by which integrals may differ: each may be off by 0.1
 N_POINTS = 10
 STATES = [1, 3, 4, 7, 9]
@@ -42,12 +48,15 @@ def models(data):
     """The model in each language: programs are compiled once."""
     pytest.importorskip("jax")
     pytest.importorskip("numpyro")
+    pytest.importorskip("pymc")
     rows, state_of = data
     return {
         "formula": by_formula(rows),
         "functions": by_functions(),
         "centred": by_numpyro(centred, rows, state_of),
         "non_centred": by_numpyro(non_centred, rows, state_of),
+        "pymc_centred": by_pymc(rows, state_of),
+        "pymc": by_pymc(rows, state_of, centred=False),
     }
 
 
@@ -122,7 +131,7 @@ def of_formula(models, points, shard):
 
 def test_moments_are_those_of_the_formula(models, points, shard):
     expected = of_formula(models, points, shard)
-    for language, places in (("functions", (0, None)), ("non_centred", (1, 0))):
+    for language, places in (("functions", (0, None)), ("non_centred", (1, 0)), ("pymc", (1, 0))):
         found = models[language].local_moments(points[:1], shard)
         for (level, of), place in zip(found.items(), places, strict=True):
             groups, means, sds = expected[level]
@@ -134,6 +143,8 @@ def test_moments_are_those_of_the_formula(models, points, shard):
             assert np.abs((own[:, place] - means[:, 0]) / sds[:, 0]).max() < 0.02
             assert np.abs(spread[:, place] / sds[:, 0] - 1).max() < 0.02
     assert models["non_centred"].levels[0].names == ("raw", "u")
+    assert models["pymc"].levels[0].names == ("raw", "u")
+    assert models["pymc_centred"].levels[1].names == ("v",)
 
 
 def test_draws_of_both_levels(models, points, shard, rng):
@@ -180,6 +191,32 @@ def test_rows_are_those_of_their_groups(models, points, shard, rng):
     assert sorted(places) == np.flatnonzero(np.isin(shard["group"], groups)).tolist()
 
 
+def test_responses_of_pymc_are_those_of_both_groups(models, points, shard, rng):
+    """Whitened sums over draws, row by row; a false alarm in 1e6."""
+    n, numbers, groups = 1_000, {}, np.array([3, 7])
+    model, repeated = models["pymc_centred"], np.repeat(points[:1], n, axis=0)
+
+    def uniforms(level, some, wanted):
+        return numbers.setdefault(level, rng.uniform(size=(n, len(some), wanted)))
+
+    places, rows = model.rows_of_groups(repeated, shard, groups, uniforms)
+    inner, v = model.local_draws(repeated, shard, groups, uniforms)["state:county"]
+    seeds = rng.integers(1 << 32, size=(n, 2), dtype=np.uint32)
+    drawn = rows.responses(SimpleNamespace(seeds=lambda: seeds))["obs"]
+    assert np.array_equal(rows.observed()["obs"], shard["y"][places])
+
+    def furthest(of_counties):
+        at = [list(inner).index(code) for code in shard["inner"][places]]
+        eta = points[0, 0] + points[0, 1] * shard["x"][places] + of_counties[:, at, 0]
+        risk = expit(eta)
+        return np.abs((drawn - risk).sum(axis=0) / np.sqrt((risk - risk**2).sum(axis=0))).max()
+
+    limit = stats.norm.isf(1e-6 / (2 * len(places)))
+    assert furthest(v) < limit
+    assert furthest(v + 0.8) > limit  # the control
+    assert pickle.loads(cloudpickle.dumps(model)).names == model.names
+
+
 # ---------------------------------------------------------------- what is refused
 
 
@@ -206,6 +243,8 @@ def test_programs_that_are_refused(data):
     crossed = rows | {"state": np.arange(len(rows["y"])) % N_STATES}
     with pytest.raises(BadInputError, match="lie in several groups"):
         by_numpyro(non_centred, crossed, state_of)
+    with pytest.raises(BadInputError, match="no dimension named 'towns'"):
+        by_pymc(rows, state_of, local="states/towns")
     with pytest.raises(BadInputError, match="no plate named 'towns'"):
         by_numpyro(non_centred, rows, state_of, local="states/towns")
 

@@ -1,4 +1,4 @@
-"""Predictions of NumPyro programs with a plate of groups, against their closed form."""
+"""Predictions of programs with a plate or dimension of groups, against their closed form."""
 
 import numpy as np
 import numpyro
@@ -9,10 +9,12 @@ from scipy import stats
 import quorate
 from helpers.grouped import SIGMA, gaussian_closed_form, one_way
 from helpers.grouped_programs import SPLIT, non_centred, of_fixed_size, rows_of
+from helpers.grouped_pymc import pm, pymc_one_way
 from quorate.errors import BadInputError
-from quorate.models import from_numpyro
+from quorate.models import from_numpyro, from_pymc
 from quorate.results.prediction import predicted
 
+pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 N, N_GROUPS = 500, 12
 
 
@@ -25,10 +27,14 @@ def data_of(rows):
     return {name: rows_of(rows, "gaussian")[name] for name in SPLIT} | {"family": "gaussian"}
 
 
-@pytest.fixture(scope="module")
-def fitted(rows, seed, tmp_path_factory):
+@pytest.fixture(scope="module", params=["numpyro", "pymc"])
+def fitted(request, rows, seed, tmp_path_factory):
     data = data_of(rows) | {"n_groups": N_GROUPS}
-    model = from_numpyro(non_centred, split=SPLIT, data=data, local="group")
+    if request.param == "numpyro":
+        model = from_numpyro(non_centred, split=SPLIT, data=data, local="group")
+    else:
+        program = pymc_one_way(rows, "gaussian", centred=False, n_groups=N_GROUPS)
+        model = from_pymc(program, SPLIT, local="shop")
     run = tmp_path_factory.mktemp("plate") / "run"
     options = {"workers": 1, "draws": N, "seed": seed, "check": False, "progress": False}
     return quorate.sample(model, {name: data[name] for name in SPLIT}, run_dir=run, **options)
@@ -109,6 +115,20 @@ def test_new_groups_that_the_program_cannot_have_are_refused(rows, rng):
     model = from_numpyro(with_predictor, split={"g": 0, "y": 0}, data=data, local="shop")
     with pytest.raises(BadInputError, match=r"does not know \(12\), for which u has no entries"):
         _predict(model, {"g": np.array([12])})
+
+
+def test_new_groups_that_a_pymc_model_cannot_have_are_refused(rows):
+    with pm.Model(coords={"shop": range(N_GROUPS)}) as program:
+        g, x, y = (pm.Data(name, rows[name]) for name in SPLIT)
+        z = pm.Normal("z", pm.Normal("mu", 0, 5) * np.ones(N_GROUPS), 1.0, dims="shop")
+        pm.Normal("obs", z[g] + x, SIGMA, observed=y)
+    model = from_pymc(program, SPLIT, local="shop")
+    with pytest.raises(BadInputError, match=r"does not know \(40\), and the .* same size"):
+        _predict(model, {"g": np.array([40, 1]), "x": np.zeros(2)})
+    found = _predict(model, {"g": np.array([3, 1, 3]), "x": np.zeros(3)})
+    assert found.responses.shape == (2, 3)
+    assert found.is_new.all()  # no rows of them are known, so z is drawn from its prior
+    assert len(np.unique(found.responses)) == 6
 
 
 def _predict(model, new):

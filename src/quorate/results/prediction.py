@@ -190,16 +190,18 @@ def _of_plate(
     """Predict rows by a program with a plate of groups."""
     inputs, order = new_inputs(model.program, rows)
     labels = np.asarray(rows[model.program.level.name])
-    held = np.intersect1d(labels, known.labels())
+    names = known.labels()
+    held = np.isin(model.group_numbers(names), labels)
     some, groups = points[spaced(len(points), n)], None
-    if len(held):
-        found = known.joint(held, n, **asked)
-        some, groups = found.points, KnownGroups(*found.levels[0])
+    if held.any():
+        found = known.joint(names[held], n, **asked)
+        of_groups, values = found.levels[0]
+        some, groups = found.points, KnownGroups(model.group_numbers(of_groups), values)
     seeds = RowNumbers(rng, len(some)).seeds()
     drawn = _chosen(model.program.simulated(some, inputs, seeds, groups), variable)
     responses = np.empty_like(drawn)
     responses[:, order] = drawn
-    return Prediction(None, responses, ~np.isin(labels, held))
+    return Prediction(None, responses, ~np.isin(labels, model.group_numbers(names[held])))
 
 
 def _chosen(found: Mapping[str, Array], variable: str | None) -> Array:

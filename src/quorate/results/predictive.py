@@ -36,8 +36,8 @@ def predict(
 
     By a regression, rows of groups that the run knows are predicted with the coefficients of these
     groups. Other groups are new: their coefficients are drawn from the distribution of groups.
-    NumPyro and PyMC programs draw what they observe, and functions need `simulate`. In NumPyro
-    programs with `local` variables, a group number that the run does not know is a new group.
+    NumPyro and PyMC programs draw what they observe, and functions need `simulate`. In programs
+    with `local` variables, a group number that the run does not know is a new group.
 
     Parameters
     ----------

@@ -65,6 +65,7 @@ def from_bambi(
     if chosen is None:
         return from_pymc(found.model, found.split, initial=initial, mode=mode)
     built = from_pymc(found.model, found.split, initial=initial, mode=mode, local=chosen.dimension)
+    assert isinstance(built, PlateModel)
     return _without_offsets(built)
 
 

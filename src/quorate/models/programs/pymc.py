@@ -12,6 +12,7 @@ from quorate._types import Array
 from quorate.errors import BadInputError, require
 from quorate.models.axes import Axes
 from quorate.models.checks import call, settled, settled_gradient
+from quorate.models.groups.programs.nested_plates import NestedPlateModel
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.pymc import from_local_pymc
 from quorate.models.programs.pymc_axes import axes_of_pymc
@@ -158,7 +159,7 @@ def from_pymc(
     initial: Any = ...,
     mode: str | None = ...,
     local: str,
-) -> PlateModel: ...
+) -> PlateModel | NestedPlateModel: ...
 def from_pymc(
     model: Any,
     split: Mapping[str, int],
@@ -167,7 +168,7 @@ def from_pymc(
     initial: Any = None,
     mode: str | None = None,
     local: str | None = None,
-) -> PymcModel | PlateModel:
+) -> PymcModel | PlateModel | NestedPlateModel:
     """A model from a PyMC model.
 
     Parameters
@@ -187,7 +188,8 @@ def from_pymc(
     local
         The dimension of groups. Latent variables with it are one for each group and are integrated
         out of the likelihood, under JAX; all others are global. An array in `split` must hold the
-        group of each row, a whole number from 0.
+        group of each row, a whole number from 0. Where groups nest, both dimensions, the outer
+        one first: "states/counties".
 
     Raises
     ------

@@ -18,6 +18,7 @@ from quorate.errors import require
 from quorate.models.arrays import indexed
 from quorate.models.programs.jaxed_many import ManyPoints, rows_in
 from quorate.models.protocol import Shard
+from quorate.models.rows import Seeds
 from quorate.models.splitting import PER_ROW, Split
 
 
@@ -173,7 +174,7 @@ def observed_terms(model: Any, fresh: Mapping[Any, Any]) -> list[Any]:
     logprob = load("pymc.logprob.basic", "pymc")
     values = dict(model.rvs_to_values)
     observed = []
-    for rv in model.observed_RVs:
+    for rv in observed_in(model):
         value = values.pop(rv)
         new = fresh.get(value, value)
         observed.append(rv if new is value else resized(rv, new))
@@ -195,12 +196,20 @@ def open_input(variable: Any, name: str) -> Any:
     return tensor.TensorType(variable.dtype, shape=shape)(name)
 
 
+def observed_in(model: Any) -> list[Any]:
+    """Observed variables, each once.
+
+    PyMC 5.28 appends to its own list of them when it predicts from draws with observed data.
+    """
+    return [rv for rv in dict.fromkeys(model.observed_RVs) if rv in model.rvs_to_values]
+
+
 def data_of(model: Any) -> dict[str, Any]:
     """Arrays that may be cut: `pm.Data`, and observed values by the name of their variable."""
     shared = {variable.name: variable for variable in model.data_vars}
     observed = {
         rv.name: model.rvs_to_values[rv]
-        for rv in model.observed_RVs
+        for rv in observed_in(model)
         if model.rvs_to_values[rv] not in shared.values()
     }
     return {**observed, **shared}
@@ -229,6 +238,28 @@ def compiled(inputs: list[Any], outputs: list[Any], mode: str | None) -> Callabl
             inputs, outputs, on_unused_input="ignore", allow_input_downcast=True, mode=mode
         )
     return made
+
+
+def drawn(function: Any, seed: Seeds, *inputs: Any) -> Any:
+    """The outputs of a function that draws, with its generators seeded."""
+    shared = load("pytensor.tensor.random.var", "pymc").RandomGeneratorSharedVariable
+    generators = [one for one in function.get_shared() if isinstance(one, shared)]
+    load("pymc.pytensorf", "pymc").reseed_rngs(generators, seed.tolist())
+    return function(*inputs)
+
+
+def prior_drawing(model: Any, latent: Sequence[Any], mode: str | None = None) -> Any:
+    """The function that draws unconstrained values of latent variables from their prior."""
+    outputs = []
+    for rv in latent:
+        transform = model.rvs_to_transforms[rv]
+        outputs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
+    return load("pymc", "pymc").compile([], outputs, mode=mode)
+
+
+def drawn_from_prior(function: Any, seed: Seeds) -> Array:
+    """A draw by the function of `prior_drawing`, as a vector."""
+    return np.concatenate([np.ravel(part) for part in drawn(function, seed)])
 
 
 def replaced(outputs: list[Any], new: Mapping[Any, Any]) -> list[Any]:

@@ -12,7 +12,17 @@ from quorate._types import Array
 from quorate.errors import require
 from quorate.models.checks import call
 from quorate.models.programs.jaxed_many import rows_in
-from quorate.models.programs.pymc_graph import Graph, data_of, observed_terms, resized, value_of
+from quorate.models.programs.pymc_graph import (
+    Graph,
+    data_of,
+    drawn,
+    drawn_from_prior,
+    observed_in,
+    observed_terms,
+    prior_drawing,
+    resized,
+    value_of,
+)
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Random, Seeds
 from quorate.models.splitting import few_rows, some_missing
@@ -38,7 +48,7 @@ class RowGraph:
     @property
     def observed_names(self) -> tuple[str, ...]:
         """Names of the variables that are observed."""
-        return tuple(str(rv.name) for rv in self._graph.model.observed_RVs)
+        return tuple(str(rv.name) for rv in observed_in(self._graph.model))
 
     def log_likelihoods(self, points: Array, rows: Shard) -> Array:
         """Log-likelihoods (n_points, n_rows)."""
@@ -71,8 +81,7 @@ class RowGraph:
         """Draws (n_points, n_rows, ...) of what is observed."""
         arrays = list(self._graph.split.restored(rows).values())
         found = [
-            self._drawn(self._responses, seed, x, *arrays)
-            for x, seed in zip(points, seeds, strict=True)
+            drawn(self._responses, seed, x, *arrays) for x, seed in zip(points, seeds, strict=True)
         ]
         named = zip(self.observed_names, self._axes, zip(*found, strict=True), strict=False)
         return {name: np.moveaxis(np.array(draws), axis + 1, 1) for name, axis, draws in named}
@@ -84,7 +93,7 @@ class RowGraph:
         fresh = graph.fresh
         observed = [
             resized(rv, fresh.get(value := model.rvs_to_values[rv], value))
-            for rv in model.observed_RVs
+            for rv in observed_in(model)
         ]
         free = dict(zip(model.free_RVs, values, strict=True))
         outputs = load("pytensor", "pymc").clone_replace(observed, free, rebuild_strict=False)
@@ -93,36 +102,25 @@ class RowGraph:
     def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
         """Draws of the unconstrained parameters from the prior, (n, dim)."""
         seeds = rng.integers(1 << 32, size=(n, 2), dtype=np.uint32)
-        draws = [self._drawn(self._prior, seed) for seed in seeds]
-        return np.array([np.concatenate([np.ravel(part) for part in draw]) for draw in draws])
+        return np.array([drawn_from_prior(self._prior, seed) for seed in seeds])
 
     @cached_property
     def _prior(self) -> Callable[..., Any]:
-        model, outputs = self._graph.model, []
-        for rv in model.free_RVs:
-            transform = model.rvs_to_transforms[rv]
-            outputs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
-        compiled: Callable[..., Any] = load("pymc", "pymc").compile([], outputs)
+        model = self._graph.model
+        compiled: Callable[..., Any] = prior_drawing(model, model.free_RVs)
         return compiled
-
-    def _drawn(self, function: Any, seed: Seeds, *inputs: Any) -> Any:
-        """The outputs of a function that draws, with its generators seeded."""
-        shared = load("pytensor.tensor.random.var", "pymc").RandomGeneratorSharedVariable
-        generators = [one for one in function.get_shared() if isinstance(one, shared)]
-        load("pymc.pytensorf", "pymc").reseed_rngs(generators, seed.tolist())
-        return function(*inputs)
 
     def observed(self, rows: Shard) -> dict[str, Array]:
         """What is observed, rows first, by the name of its variable."""
         model, data = self._graph.model, data_of(self._graph.model)
         names = {variable: name for name, variable in data.items()}
-        held = {rv.name: names.get(model.rvs_to_values[rv], "") for rv in model.observed_RVs}
+        held = {rv.name: names.get(model.rvs_to_values[rv], "") for rv in observed_in(model)}
         return {rv: np.asarray(rows[name]) for rv, name in held.items() if name in rows}
 
     def new_rows(self, rows: Mapping[str, Any]) -> Shard:
         """Rows that a user gives; what is only observed may be missing."""
         model, data = self._graph.model, data_of(self._graph.model)
-        values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+        values = [model.rvs_to_values[rv] for rv in observed_in(model)]
         split = self._graph.split
         observed = [name for name in split.names if any(data[name] is v for v in values)]
         return some_missing(split, rows, self._held, observed)

@@ -15,7 +15,13 @@ import numpy as np
 
 from quorate._extras import load
 from quorate.errors import BadInputError, require
-from quorate.models.programs.pymc_graph import ancestors, ancestors_in_order, data_of, value_of
+from quorate.models.programs.pymc_graph import (
+    ancestors,
+    ancestors_in_order,
+    data_of,
+    observed_in,
+    value_of,
+)
 
 _BY_HAND = "Say which arrays are cut: from_pymc(model, split={'X': 0, 'y': 0})."
 Named = Callable[[Any], str]  # a name for an array of rows
@@ -46,7 +52,7 @@ def with_rows(model: Any, named: Named | None = None) -> WithRows:
     """
     lengths = {
         rv.name: int(np.shape(value_of(model.rvs_to_values[rv]))[:1][0])
-        for rv in model.observed_RVs
+        for rv in observed_in(model)
         if np.ndim(value_of(model.rvs_to_values[rv]))
     }
     require(bool(lengths), f"The model observes no rows. {_BY_HAND}")
@@ -61,7 +67,7 @@ def with_rows(model: Any, named: Named | None = None) -> WithRows:
 
 def _promoted(model: Any, n_rows: int, named: Named) -> Any:
     """A copy of a model whose constants with so many rows are data; itself if it has none."""
-    if not _constants(model.observed_RVs, model.free_RVs, n_rows):
+    if not _constants(observed_in(model), model.free_RVs, n_rows):
         return model
     fgraphs, shared = load("pymc.model.fgraph", "pymc"), load("pytensor", "pymc").shared
     graph, memo = _graph_of(model)
@@ -102,7 +108,7 @@ def _graph_of(model: Any) -> tuple[Any, dict[Any, Any]]:
 
 
 def _variables(model: Any) -> tuple[list[Any], list[Any]]:
-    return list(model.observed_RVs), list(model.free_RVs)
+    return observed_in(model), list(model.free_RVs)
 
 
 def _constants(observed: Sequence[Any], free: Sequence[Any], n_rows: int) -> list[Any]:

@@ -144,7 +144,7 @@ def _shrinking(whole: NestedPlateProgram, parents: tuple[str, ...], agrees: Any)
         raise BadInputError(
             "The program has other log densities for a few groups and their rows than for all of "
             "them. Make the sizes of both plates, and arrays with one entry for each group, "
-            "arguments of the program, and name in `split` every array with rows."
+            "arguments of the program, or pm.Data. Name in `split` every array with rows."
         )
     return found
 

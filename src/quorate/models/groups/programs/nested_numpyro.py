@@ -30,6 +30,7 @@ from quorate.models.groups.programs.numpyro_sites import (
 )
 from quorate.models.groups.programs.plates import Constants, started, sums_along
 from quorate.models.groups.programs.refusals import require_few_dimensions
+from quorate.models.programs.jaxed_many import ManyPoints
 from quorate.models.programs.numpyro_axes import axes_of_trace
 from quorate.models.programs.numpyro_program import (
     Site,
@@ -137,8 +138,16 @@ class NestedNumpyroPlate:
 
     def _rows_first(self, trace: Mapping[str, Any]) -> dict[str, AnyArray]:
         xp, axes = jax_in_float64().numpy, self.row_axes
-        names = [name for name in axes if name not in self.roles]
-        return {name: xp.moveaxis(trace[name]["value"], axes[name], 0) for name in names}
+        return {
+            name: xp.moveaxis(trace[name]["value"], axes[name], 0) for name in self.observed_names
+        }
+
+    @property
+    def observed_names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.row_axes if name not in self.roles)
+
+    def at_points(self, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        return ManyPoints(function)
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         values = self._natural(draws)

@@ -1,6 +1,6 @@
 """Programs with two plates of groups that nest, on shards."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,9 +17,8 @@ from quorate.models.groups.programs.backends import Backend, JaxBackend
 from quorate.models.groups.programs.model import JaxProgramModel
 from quorate.models.groups.programs.nested import OuterProgram
 from quorate.models.groups.programs.plates import Constants
-from quorate.models.groups.programs.refusals import NO_PRIOR_OF_LEVELS
+from quorate.models.groups.programs.refusals import NO_PRIOR_OF_LEVELS, NO_RESPONSES
 from quorate.models.groups.programs.shards import codes_of, nested_codes
-from quorate.models.programs.jaxed_many import ManyPoints
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 from quorate.models.splitting import Split
@@ -28,7 +27,7 @@ _KEY = 2  # numbers of a key of JAX
 
 
 class NestedPlate(Protocol):
-    """A program with two plates of any sizes, m and k, as JAX functions."""
+    """A program with two plates of any sizes, m and k. Its log densities are JAX functions."""
 
     def log_prior(self, x: AnyArray) -> AnyArray:
         """Log prior of the global parameters, Jacobian included."""
@@ -58,6 +57,13 @@ class NestedPlate(Protocol):
         self, x: AnyArray, u: AnyArray, v: AnyArray, rows: Mapping[str, Any], constants: Constants
     ) -> dict[str, Array]:
         """What was observed of rows, rows first."""
+
+    @property
+    def observed_names(self) -> tuple[str, ...]:
+        """Names of the variables that are observed of rows."""
+
+    def at_points(self, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        """A function of one point that draws with this plate, for many points; as `ManyPoints`."""
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         """Global variables on their natural scale."""
@@ -121,6 +127,8 @@ class NestedPlateProgram:
         return self.plate.reported(x, u, v, inputs["rows"], self.constants_of(inputs))
 
     def lacks(self, ability: Ability) -> str:
+        if ability == "responses" and not self.plate.observed_names:
+            return NO_RESPONSES
         return NO_PRIOR_OF_LEVELS if ability == "prior_draws" else ""
 
     def responses(
@@ -137,7 +145,7 @@ class NestedPlateProgram:
             x, rows = numbers[:dim], inputs["rows"]
             return self.plate.responses(x, outer, inner, rows, constants, key)
 
-        found: dict[str, Array] = ManyPoints(of_point)(both, inputs, len(inputs["index"]))
+        found: dict[str, Array] = self.plate.at_points(of_point)(both, inputs, len(inputs["index"]))
         return found
 
     def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
@@ -217,15 +225,16 @@ class NestedPlateModel(JaxProgramModel):
 
     def rows(self, data: Mapping[str, Any]) -> Shard:
         """The data of shards: the arrays that are cut, rows first."""
-        return self._two.split.rows(data)
+        return self.two.split.rows(data)
 
     @property
     def axes(self) -> Axes:
         """Plates of global variables."""
-        return self._two.plate.axes()
+        return self.two.plate.axes()
 
     @property
-    def _two(self) -> NestedPlateProgram:
+    def two(self) -> NestedPlateProgram:
+        """The program of both levels."""
         two = self.program.two
         assert isinstance(two, NestedPlateProgram)
         return two

@@ -36,6 +36,7 @@ from quorate.models.groups.programs.plates import (
     sums_along,
 )
 from quorate.models.groups.programs.refusals import one_level, require_few_dimensions
+from quorate.models.programs.jaxed_many import ManyPoints
 from quorate.models.programs.numpyro_axes import axes_of_trace
 from quorate.models.programs.numpyro_program import (
     Site,
@@ -143,8 +144,16 @@ class NumpyroPlate:
     def rows_first(self, trace: Mapping[str, Any]) -> dict[str, AnyArray]:
         """Values of the sites that are observed of rows, rows first."""
         xp, axes = jax_in_float64().numpy, self.row_axes
-        names = [name for name in axes if name not in self.roles]
-        return {name: xp.moveaxis(trace[name]["value"], axes[name], 0) for name in names}
+        return {
+            name: xp.moveaxis(trace[name]["value"], axes[name], 0) for name in self.observed_names
+        }
+
+    @property
+    def observed_names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.row_axes if name not in self.roles)
+
+    def at_points(self, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        return ManyPoints(function)
 
     def of_group(self, trace: Mapping[str, Any], name: str) -> AnyArray:
         """The value of a site with its axis of groups first."""

@@ -5,9 +5,9 @@ plate shrinks to the groups of the shard if the program lets it; otherwise the p
 groups, and those of the shard are used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from quorate.models.groups.levels import Level
 from quorate.models.groups.programs import simulation
 from quorate.models.groups.programs.backends import Backend, JaxBackend
 from quorate.models.groups.programs.model import JaxProgramModel
-from quorate.models.groups.programs.refusals import NO_PRIOR
+from quorate.models.groups.programs.refusals import NO_RESPONSES
 from quorate.models.groups.programs.shards import codes_of, compact
-from quorate.models.programs.jaxed_many import ManyPoints
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 from quorate.models.splitting import Split
@@ -32,7 +31,7 @@ Constants = Mapping[str, Any]  # what a program takes besides rows
 
 
 class Plate(Protocol):
-    """A program with a plate of any size, as JAX functions."""
+    """A program with a plate of any size. Its log densities are JAX functions."""
 
     def log_prior(self, x: AnyArray) -> AnyArray:
         """Log prior of the global parameters, Jacobian included."""
@@ -63,10 +62,17 @@ class Plate(Protocol):
     def group_names(self) -> Labels | None:
         """Names of the groups, in the order of their numbers; None if they have only numbers."""
 
+    @property
+    def observed_names(self) -> tuple[str, ...]:
+        """Names of the variables that are observed of rows."""
 
-@runtime_checkable
-class RespondingPlate(Plate, Protocol):
-    """A plate that draws what it observes."""
+    @property
+    def example(self) -> tuple[Mapping[str, Any], Constants, int]:
+        """Some rows, constants and the number of groups."""
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Role of each factor: prior or likelihood."""
 
     def responses(
         self,
@@ -83,19 +89,6 @@ class RespondingPlate(Plate, Protocol):
     ) -> dict[str, Array]:
         """What was observed of rows, rows first."""
 
-
-@runtime_checkable
-class SimulatingPlate(RespondingPlate, Protocol):
-    """A plate that also draws from the prior."""
-
-    @property
-    def example(self) -> tuple[Mapping[str, Any], Constants, int]:
-        """Some rows, constants and the number of groups."""
-
-    @property
-    def roles(self) -> Mapping[str, str]:
-        """Role of each factor: prior or likelihood."""
-
     def simulated(
         self,
         x: AnyArray,
@@ -108,7 +101,10 @@ class SimulatingPlate(RespondingPlate, Protocol):
         """Draws of what is observed, where variables of groups that are not known are drawn."""
 
     def prior_draw(self, key: AnyArray) -> AnyArray:
-        """A draw of the unconstrained global parameters, (d,)."""
+        """A draw of the unconstrained global parameters from their prior, (d,)."""
+
+    def at_points(self, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        """A function of one point that draws with this plate, for many points; as `ManyPoints`."""
 
 
 @dataclass(frozen=True)
@@ -159,16 +155,10 @@ class PlateProgram:
         return call("model", self.plate.densities, x, placed, inputs["rows"], constants)[1]
 
     def lacks(self, ability: Ability) -> str:
-        if ability == "responses" and not isinstance(self.plate, RespondingPlate):
-            return (
-                "PyMC models with `local` variables do not draw responses here. Within the PyMC "
-                "model, use pm.sample_posterior_predictive(result.local.posterior()). For new "
-                "rows, set its data before."
-            )
+        if ability == "responses" and not self.plate.observed_names:
+            return NO_RESPONSES
         if ability != "prior_draws":
             return ""
-        if not isinstance(self.plate, SimulatingPlate):
-            return NO_PRIOR
         factors = [name for name, role in self.plate.roles.items() if role == "prior"]
         listed = ", ".join(factors)
         return f"The prior has factors ({listed}), so it cannot be drawn from." if factors else ""
@@ -177,11 +167,9 @@ class PlateProgram:
         self, points: Array, inputs: Any, seeds: Seeds, known: simulation.KnownGroups | None = None
     ) -> dict[str, Array]:
         """Draws of what is observed; see `simulation.simulated`."""
-        plate = cast(SimulatingPlate, self.plate)
-        return simulation.simulated(self, plate, points, inputs, seeds, known)
+        return simulation.simulated(self, points, inputs, seeds, known)
 
     def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
-        plate = cast(RespondingPlate, self.plate)
         n_points, dim = points.shape
         both = np.concatenate([points, z.reshape(n_points, -1), seeds], axis=1)
         backend, (m, q) = JaxBackend(), z.shape[1:]
@@ -190,16 +178,15 @@ class PlateProgram:
             local = numbers[dim:-2].reshape(m, q)
             placed, constants = self.placed(local, inputs, backend)
             key = numbers[-2:].astype(backend.xp.uint32)
-            return plate.responses(numbers[:dim], placed, inputs["rows"], constants, key)
+            return self.plate.responses(numbers[:dim], placed, inputs["rows"], constants, key)
 
-        found: dict[str, Array] = ManyPoints(of_point)(both, inputs, len(inputs["index"]))
+        found: dict[str, Array] = self.plate.at_points(of_point)(both, inputs, len(inputs["index"]))
         return found
 
     def observed(self, inputs: Any) -> dict[str, Array]:
         dim, m = len(self.names), len(inputs["labels"])
         placed, constants = self.placed(np.zeros((m, self.local_dim)), inputs, JaxBackend())
-        plate = cast(RespondingPlate, self.plate)
-        return plate.observed(np.zeros(dim), placed, inputs["rows"], constants)
+        return self.plate.observed(np.zeros(dim), placed, inputs["rows"], constants)
 
     def natural(self, x: AnyArray, z: AnyArray, inputs: Any, backend: Backend) -> AnyArray:
         placed, constants = self.placed(z, inputs, backend)
@@ -270,12 +257,11 @@ class PlateModel(JaxProgramModel):
 
     def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
         """Draws of the unconstrained parameters from the prior, (n, dim)."""
-        return simulation.prior_draws(cast(SimulatingPlate, self.program.plate), n, rng)
+        return simulation.prior_draws(self.program.plate, n, rng)
 
     def new_rows(self, rows: Mapping[str, Any]) -> Shard:
         """Rows that a user gives; what is only observed may be missing."""
-        plate = cast(SimulatingPlate, self.program.plate)
-        return simulation.new_rows(self.program, plate, rows)
+        return simulation.new_rows(self.program, rows)
 
     @property
     def axes(self) -> Axes:
@@ -297,7 +283,7 @@ class PlateModel(JaxProgramModel):
         that the program gives them, (n, *shape) each, with NaN in the place of other groups.
         """
         everywhere = np.full((len(values), self.program.n_groups, values.shape[2]), np.nan)
-        everywhere[:, self._numbers(groups)] = values
+        everywhere[:, self.group_numbers(groups)] = values
         plate, found = self.program.plate, {}
         for name in plate.shown:
             places, shape = self.program.entries(name)
@@ -305,7 +291,8 @@ class PlateModel(JaxProgramModel):
             found[name] = np.moveaxis(of_group, 1, 1 + plate.group_axis(name))
         return found
 
-    def _numbers(self, groups: Labels) -> IntArray:
+    def group_numbers(self, groups: Labels) -> IntArray:
+        """The numbers of groups with these names, or these numbers if groups have no names."""
         names = self.group_names
         if names is None:
             return np.asarray(groups, dtype=np.int64)

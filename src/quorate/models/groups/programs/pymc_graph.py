@@ -1,4 +1,4 @@
-"""The graph of a PyMC model with a dimension of groups, as JAX functions."""
+"""The graph of a PyMC model with dimensions of groups, as JAX functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +6,13 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from quorate._extras import jax_in_float64, load
+from quorate._types import Array
 from quorate.models.arrays import AnyArray
 from quorate.models.groups.programs.plates import Constants
+from quorate.models.groups.programs.pymc_forward import ForwardGraph
 from quorate.models.programs.pymc_graph import (
     ancestors,
     compiled,
@@ -20,15 +24,19 @@ from quorate.models.programs.pymc_graph import (
 )
 from quorate.models.splitting import Split
 
+Locals = tuple[AnyArray, ...]  # unconstrained local parameters of each level, (m, q) each
+
 
 @dataclass(frozen=True)
 class LocalGraph:
-    """A PyMC model with a dimension of groups, compiled at first use in each process.
+    """A PyMC model with dimensions of groups, compiled at first use in each process.
 
     Parameters
     ----------
-    model, split, dimension
+    model, split
         As the user gave them.
+    dimensions
+        The dimension of groups of each level, the outer one first.
     roles
         Role of each potential: prior or likelihood.
     shapes
@@ -37,19 +45,28 @@ class LocalGraph:
 
     model: Any
     split: Split
-    dimension: str
+    dimensions: tuple[str, ...]
     roles: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]]
 
     @property
+    def levels(self) -> list[list[Any]]:
+        """Latent variables of the groups of each level."""
+        return [
+            [rv for rv in self.model.free_RVs if dimension in self.dims_of(rv.name)]
+            for dimension in self.dimensions
+        ]
+
+    @property
     def local(self) -> list[Any]:
-        """Latent variables of groups."""
-        return [rv for rv in self.model.free_RVs if self._has_groups(rv.name)]
+        """Latent variables of groups, level by level."""
+        return [rv for level in self.levels for rv in level]
 
     @property
     def globals(self) -> list[Any]:
         """All other latent variables."""
-        return [rv for rv in self.model.free_RVs if not self._has_groups(rv.name)]
+        local = set(self.local)
+        return [rv for rv in self.model.free_RVs if rv not in local]
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -66,14 +83,20 @@ class LocalGraph:
         values = _call(self._compiled["natural"], [x])
         return dict(zip(self.global_names, values, strict=True))
 
+    def constrain(self, draws: Array) -> dict[str, Array]:
+        """The same variables, of many draws."""
+        jax = jax_in_float64()
+        values = jax.vmap(self.natural)(jax.numpy.asarray(draws))
+        return {name: np.asarray(value) for name, value in values.items()}
+
     def terms(
-        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+        self, x: AnyArray, z: Locals, rows: Mapping[str, Any], constants: Constants
     ) -> list[AnyArray]:
         """Log densities of the entries of local variables, and of terms of the likelihood."""
         return list(_call(self._compiled["densities"], self._inputs(x, z, rows, constants)))
 
     def told(
-        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+        self, x: AnyArray, z: Locals, rows: Mapping[str, Any], constants: Constants
     ) -> dict[str, AnyArray]:
         """Natural values of groups, with their axis of groups first."""
         values = _call(self._compiled["told"], self._inputs(x, z, rows, constants))
@@ -83,28 +106,36 @@ class LocalGraph:
 
     def axis_of(self, rv: Any) -> int:
         """The axis of groups of a local variable."""
-        dims: tuple[str, ...] = self.model.named_vars_to_dims[rv.name]
-        return dims.index(self.dimension)
+        dims = self.dims_of(rv.name)
+        return next(dims.index(one) for one in self.dimensions if one in dims)
 
     def local_shape(self, rv: Any) -> tuple[int, ...]:
         """The shape of a group's part of an unconstrained local variable."""
         shape, axis = self.shapes[rv.name], self.axis_of(rv)
         return shape[:axis] + shape[axis + 1 :]
 
-    def _has_groups(self, name: str) -> bool:
-        return self.dimension in self.model.named_vars_to_dims.get(name, ())
+    def dims_of(self, name: str) -> tuple[str, ...]:
+        """The dimensions of a variable; none if it does not say."""
+        return tuple(self.model.named_vars_to_dims.get(name, ()))
 
     def _inputs(
-        self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
+        self, x: AnyArray, z: Locals, rows: Mapping[str, Any], constants: Constants
     ) -> list[AnyArray]:
-        xp, start, parts = jax_in_float64().numpy, 0, []
-        for rv in self.local:
-            shape = self.local_shape(rv)
-            part = z[:, start : start + prod(shape)].reshape(len(z), *shape)
-            parts.append(xp.moveaxis(part, 0, self.axis_of(rv)))
-            start += prod(shape)
+        xp, parts = jax_in_float64().numpy, []
+        for level, values in zip(self.levels, z, strict=True):
+            start = 0
+            for rv in level:
+                shape = self.local_shape(rv)
+                part = values[:, start : start + prod(shape)].reshape(len(values), *shape)
+                parts.append(xp.moveaxis(part, 0, self.axis_of(rv)))
+                start += prod(shape)
         arrays = self.split.restored(rows, xp).values()
         return [x, *parts, *arrays, *(constants[name] for name in self.constants)]
+
+    @cached_property
+    def forward(self) -> ForwardGraph:
+        """What the model draws."""
+        return ForwardGraph(self)
 
     @cached_property
     def _of_groups(self) -> tuple[str, ...]:
@@ -132,8 +163,8 @@ class LocalGraph:
     def _compiled(self) -> dict[str, Any]:
         """Functions of x; and of x, local values, rows and constants."""
         model = self.model
-        x, placed = self._placed()
-        fresh = self._fresh
+        x, placed = self.placed()
+        fresh = self.fresh
         potentials = model.replace_rvs_by_values(model.potentials)
         named = dict(zip([p.name for p in model.potentials], potentials, strict=True))
         priors = [named[name].sum() for name, role in self.roles.items() if role == "prior"]
@@ -152,7 +183,7 @@ class LocalGraph:
                 "told": _compile(inputs, told, all_placed),
             }
 
-    def _placed(self) -> tuple[Any, dict[Any, Any]]:
+    def placed(self) -> tuple[Any, dict[Any, Any]]:
         """The vector x, and the part of it that replaces the value of each global variable."""
         x = load("pytensor.tensor", "pymc").vector("x", dtype="float64")
         placed, start = {}, 0
@@ -163,7 +194,7 @@ class LocalGraph:
         return x, placed
 
     @cached_property
-    def _fresh(self) -> dict[Any, Any]:
+    def fresh(self) -> dict[Any, Any]:
         """Inputs that replace values of local variables, rows and other data."""
         data = data_of(self.model)
         values = {rv.name: self.model.rvs_to_values[rv] for rv in self.local}
@@ -171,7 +202,7 @@ class LocalGraph:
         return {v: open_input(v, name) for name, v in (*values.items(), *held.items())}
 
     def __getstate__(self) -> dict[str, Any]:
-        made = {"_compiled", "_fresh", "_of_groups", "global_names"}
+        made = {"_compiled", "fresh", "forward", "_of_groups", "global_names"}
         return {name: value for name, value in vars(self).items() if name not in made}
 
 

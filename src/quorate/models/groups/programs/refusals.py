@@ -28,6 +28,7 @@ NO_PRIOR_OF_LEVELS = (
     "groups do."
 )
 NO_PRIOR = (
-    "Functions and PyMC models with local parameters do not draw from their prior. Formulas with "
-    "groups and NumPyro programs do; PyMC has functions of its own for it."
+    "Functions with local parameters do not draw from their prior. Formulas with groups do, and "
+    "NumPyro and PyMC programs."
 )
+NO_RESPONSES = "All that the program observes are factors or potentials, which have no responses."

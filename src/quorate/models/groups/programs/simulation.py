@@ -10,13 +10,12 @@ from quorate.errors import require
 from quorate.models.arrays import AnyArray
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.shards import codes_of, compact
-from quorate.models.programs.jaxed_many import ManyPoints
 from quorate.models.protocol import Shard
 from quorate.models.rows import Seeds
 from quorate.models.splitting import some_missing
 
 if TYPE_CHECKING:
-    from quorate.models.groups.programs.plates import PlateProgram, SimulatingPlate
+    from quorate.models.groups.programs.plates import Plate, PlateProgram
 
 _KEY = 2  # numbers of a key of JAX
 
@@ -30,7 +29,6 @@ class KnownGroups(NamedTuple):
 
 def simulated(
     program: "PlateProgram",
-    plate: "SimulatingPlate",
     points: Array,
     inputs: Any,
     seeds: Seeds,
@@ -47,6 +45,7 @@ def simulated(
     values = known.values[:, held].reshape(n_points, -1)
     backend = JaxBackend()
     xp = backend.xp
+    plate = program.plate
     columns = {name: program.entries(name) for name in plate.shown}
 
     def of_point(numbers: AnyArray, inputs: Any) -> dict[str, AnyArray]:
@@ -63,20 +62,21 @@ def simulated(
         return plate.simulated(x, local, is_known, rows, constants, key)
 
     both = np.concatenate([points, values, seeds], axis=1)
-    found = ManyPoints(of_point)(both, inputs, len(inputs["index"]))
+    found = plate.at_points(of_point)(both, inputs, len(inputs["index"]))
     return {name: np.asarray(draws) for name, draws in found.items()}
 
 
-def prior_draws(plate: "SimulatingPlate", n: int, rng: np.random.Generator) -> Array:
+def prior_draws(plate: "Plate", n: int, rng: np.random.Generator) -> Array:
     """Draws of the unconstrained global parameters from their prior, (n, d)."""
     keys = rng.integers(1 << 32, size=(n, _KEY)).astype(np.float64)
     uint32 = JaxBackend().xp.uint32
-    draw = ManyPoints(lambda key, _: plate.prior_draw(key.astype(uint32)))
+    draw = plate.at_points(lambda key, _: plate.prior_draw(key.astype(uint32)))
     return np.asarray(draw(keys, {}))
 
 
-def new_rows(program: "PlateProgram", plate: "SimulatingPlate", rows: Mapping[str, Any]) -> Shard:
+def new_rows(program: "PlateProgram", rows: Mapping[str, Any]) -> Shard:
     """Rows that a user gives; what is only observed may be missing."""
+    plate = program.plate
     held, constants, n_groups = plate.example
     nowhere = np.zeros(len(program.names)), np.zeros((n_groups, program.local_dim))
     values = plate.observed(*nowhere, held, constants).values()
@@ -96,8 +96,9 @@ def new_inputs(program: "PlateProgram", rows: Shard) -> tuple[Any, IntArray]:
     listed = ", ".join(map(str, new[:5].tolist()))
     require(
         not len(new) or program.shrinking is not None,
-        f"{name} has groups that the run does not know ({listed}), and the plate of the program "
-        "always has the same size. Make its size an argument of the program.",
+        f"{name} has groups that the run does not know ({listed}), and the plate or dimension of "
+        "the program always has the same size. Make the size of a plate an argument of the "
+        "program, and keep arrays of a fixed size out of variables with the dimension.",
     )
     arrays = program.arrays_of_groups
     require(
