@@ -8,7 +8,7 @@ answers for the same shard.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -42,7 +42,7 @@ _R_HATS = (1.05, 1.1)
 _ERRORS = 3.0  # standard errors by which R-hat must exceed its limit
 _ESS = (100.0, 50.0)  # least effective draws of a good and of a usable run
 _MISSED = (0.02, 0.1)  # share of the posterior mass where no chain has been
-_AT_ONCE = 10_000  # draws whose distances are computed together
+_AT_ONCE = 10_000  # draws that are looked at together: a copy of all takes as much memory
 _OUTSIDE = 1.2  # times the distance of the farthest draw
 _AGREE = "the chains have mixed, and no posterior mass was found where they have not been"
 _LONGER = "draw more"
@@ -81,7 +81,8 @@ class ExactQuestion:
 
     @cached_property
     def _moments(self) -> Moments:
-        return Moments.of(self.draws)
+        parts = (self.draws[i : i + _AT_ONCE] for i in range(0, len(self.draws), _AT_ONCE))
+        return reduce(Moments.merge, map(Moments.of, parts))
 
     def proposal(self) -> Proposal:
         """Where to evaluate the posterior: around the draws, more widely, and at other modes.

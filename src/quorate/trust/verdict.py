@@ -260,7 +260,8 @@ def of_moments(
         return
     kept = weighted.without_negligible()
     x, mean, sds = kept.points, kept.mean(kept.points), kept.sd(kept.points)
-    raw_mean, raw_sds = merged.mean(axis=0), merged.std(axis=0)
+    raw_mean = merged.mean(axis=0)
+    raw_sds = np.array([column.std() for column in merged.T])  # without a copy of all draws
     ess = mean_ess(merged[None]) if ess is None else ess
     raw_error = raw_sds / np.sqrt(np.maximum(np.nan_to_num(ess), 1.0))
     shifts = np.abs(mean - raw_mean) / sds
