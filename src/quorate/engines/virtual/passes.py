@@ -100,6 +100,8 @@ class VirtualPasses:
     def _handle(
         self, event: Question | WorkerJoined | WorkerLost | None, now: float
     ) -> list[Command]:
+        if event is None and now != self._next_wake:
+            return []  # it was planned before an earlier one
         if event is None:
             self._next_wake = np.inf
             return self._coordinator.wake(now)

@@ -242,8 +242,8 @@ def compiled(inputs: list[Any], outputs: list[Any], mode: str | None) -> Callabl
 
 def drawn(function: Any, seed: Seeds, *inputs: Any) -> Any:
     """The outputs of a function that draws, with its generators seeded."""
-    shared = load("pytensor.tensor.random.var", "pymc").RandomGeneratorSharedVariable
-    generators = [one for one in function.get_shared() if isinstance(one, shared)]
+    values = {one: one.get_value(borrow=True) for one in function.get_shared()}
+    generators = [one for one, of in values.items() if isinstance(of, np.random.Generator)]
     load("pymc.pytensorf", "pymc").reseed_rngs(generators, seed.tolist())
     return function(*inputs)
 
