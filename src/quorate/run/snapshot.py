@@ -1,8 +1,9 @@
-"""The chains of an exact run in a file, so that whoever opens the run need not replay its answers.
+"""Saves the chains of an exact run in a file, so that opening the run does not replay all answers.
 
-The journal alone is the run. The file beside it is only used if it is as it was written, and was
-made by this version of quorate of the very rows that the journal begins with. Otherwise, or if
-there is none, all answers are replayed from the journal, which gives the same bits.
+The journal alone is enough to open a run. The file is a short cut. It is used only if its checksum
+is right, if this version of quorate wrote it, and if it was made from the rows with which the
+journal begins. Otherwise all answers are replayed from the journal. The draws are the same, bit for
+bit.
 """
 
 import hashlib

@@ -80,9 +80,8 @@ class ForwardGraph:
         """The known values of a local variable, as the model has its axes."""
         require(
             rv.name in known or not is_known.any(),
-            f"{rv.name} is not among what is reported of groups, so rows of known groups are not "
-            "predicted here. Use the functions of your own language for it, with "
-            "result.local.posterior().",
+            f"quorate does not report {rv.name} of groups, so it cannot predict rows of known "
+            "groups. Ask for rows of new groups only.",
         )
         graph = self.graph
         nothing = np.zeros((len(is_known), *graph.local_shape(rv)))
