@@ -19,7 +19,7 @@ POINTS = np.zeros((3, 2))
 
 
 class Processes:
-    """Processes that answer when a test says so. The value of a shard is its number, at each point."""
+    """Processes that answer when a test says so. The value of a shard is its number."""
 
     def __init__(self, n_places):
         self.asked = [[] for _ in range(n_places)]
