@@ -12,7 +12,7 @@ from helpers.grouped_programs import SPLIT, non_centred, of_fixed_size, rows_of
 from helpers.grouped_pymc import pm, pymc_one_way
 from quorate.errors import BadInputError
 from quorate.models import from_numpyro, from_pymc
-from quorate.results.prediction import predicted
+from quorate.results.predicted import predicted
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 N, N_GROUPS = 500, 12

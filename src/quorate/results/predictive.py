@@ -13,7 +13,8 @@ from quorate.models.rows import PriorModel, require_ability
 from quorate.protocol.messages import Arrays
 from quorate.results.about_rows import RowWork, row_places, work_of
 from quorate.results.arviz import for_arviz, labelled, posterior_group
-from quorate.results.prediction import Prediction, predicted
+from quorate.results.predicted import predicted
+from quorate.results.prediction import Prediction
 from quorate.results.row_tables import ResponseAnswers, Table
 from quorate.results.thinned import N_DRAWS, Thinned
 

@@ -1,0 +1,149 @@
+"""Prediction of new rows: of regressions, for groups that the run knows and for new ones; and of
+all models that draw responses.
+
+The coefficients of a known group are drawn by the workers that hold its rows, jointly with the
+global parameters. Those of a new group are drawn from N(0, Σ). Where groups lie within others, a
+new group may lie within a known one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate._types import Array
+from quorate.data.codes import LEVELS
+from quorate.errors import BadInputError, require
+from quorate.models.groups.levels import levels_of
+from quorate.models.groups.programs.functions import LocalFunctions
+from quorate.models.groups.programs.model import ProgramModel
+from quorate.models.groups.programs.plates import PlateModel
+from quorate.models.groups.regressions.regression import GroupedRegression
+from quorate.models.observed import extras_of
+from quorate.models.protocol import Model
+from quorate.models.regressions.glm import GeneralisedLinearModel
+from quorate.models.rows import new_rows, require_ability
+from quorate.results.local import spaced
+from quorate.results.predicted_programs import of_functions, of_plate, of_program
+from quorate.results.prediction import Known, Prediction
+
+
+def predicted(
+    model: Model,
+    points: Array,
+    rows: Any,
+    known: Known | None,
+    n: int,
+    seed: int = 0,
+    variable: str | None = None,
+    **asked: Any,
+) -> Prediction:
+    """Predict rows; see `quorate.results.predictive.predict`."""
+    rng = np.random.default_rng(seed)
+    if isinstance(model, PlateModel):
+        assert known is not None
+        require_ability(model, "responses")
+        return of_plate(model, points, new_rows(model, rows), known, n, variable, rng, **asked)
+    if isinstance(model, ProgramModel) and isinstance(model.program, LocalFunctions):
+        assert known is not None
+        require_ability(model, "responses")
+        return of_functions(model.program, new_rows(model, rows), known, n, variable, rng, **asked)
+    if not isinstance(model, GeneralisedLinearModel | GroupedRegression):
+        return of_program(model, points[spaced(len(points), n)], rows, variable, rng)
+    arrays = _arrays(model, rows)
+    if isinstance(model, GeneralisedLinearModel):
+        some = points[spaced(len(points), n)]
+        eta = model.predictors(some, arrays)
+        return _prediction(model, some, eta, arrays, np.zeros(eta.shape[1], dtype=bool), rng)
+    assert known is not None
+    texts = _labels(arrays, len(model.levels))
+    some, found = _drawn(points, known, texts[0], n, **asked)
+    eta = model.fixed.predictors(some, arrays)
+    is_new = np.zeros(eta.shape[1], dtype=bool)
+    for level, labels in enumerate(texts):
+        distinct, which = np.unique(labels, return_inverse=True)
+        local, is_known = _local(model, some, level, distinct, found, rng)
+        eta += np.einsum("rj,nrj->nr", model.varying_columns(arrays, level), local[:, which])
+        is_new |= ~is_known[which]
+    return _prediction(model.fixed, some, eta, arrays, is_new, rng)
+
+
+def _arrays(model: GeneralisedLinearModel | GroupedRegression, rows: Any) -> Mapping[str, Any]:
+    """`X`, `Z` and `group` of rows: made by the encoding of the formula, or given.
+
+    Those of an inner level are `Z_inner` and `inner`.
+    """
+    encoding = model.encoding
+    if encoding is None:
+        needed = ["X", *LEVELS[: len(levels_of(model))]]
+        lacking = [name for name in needed if not isinstance(rows, Mapping) or name not in rows]
+        require(
+            not lacking,
+            f"The rows have no {' and no '.join(f'`{name}`' for name in lacking)}. This model is "
+            "of no formula, so give a dictionary of the arrays that it takes.",
+        )
+        return dict(rows)
+    arrays: dict[str, Any] = dict(encoding.arrays(rows, response=False))
+    columns = encoding.group_columns.split("/") if encoding.group_columns else []
+    for name, column in zip(LEVELS, columns, strict=False):
+        try:
+            arrays[name] = np.asarray(rows[column])
+        except (KeyError, ValueError):
+            raise BadInputError(f"No column named `{column}`, which defines the groups.") from None
+    return arrays
+
+
+def _labels(arrays: Mapping[str, Any], n_levels: int) -> list[NDArray[np.str_]]:
+    """The label of each row's group, level by level: `WA`, and `WA:King` within it."""
+    columns = [np.asarray(arrays[name]) for name in LEVELS[:n_levels]]
+    texts = [columns[0].astype(str)]
+    if n_levels > 1:
+        pairs = zip(*(column.tolist() for column in columns), strict=True)
+        texts.append(np.array([":".join(map(str, pair)) for pair in pairs]))
+    return texts
+
+
+def _drawn(
+    points: Array, known: Known, labels: NDArray[np.str_], n: int, **asked: Any
+) -> tuple[Array, tuple[tuple[NDArray[Any], Array], ...]]:
+    """Draws (n, d), and for each level the labels and coefficients of known groups."""
+    held = np.intersect1d(labels, known.labels().astype(str))
+    if not len(held):
+        return points[spaced(len(points), n)], ()
+    found = known.joint(held, n, **asked)
+    return found.points, found.levels
+
+
+def _local(
+    model: GroupedRegression,
+    points: Array,
+    level: int,
+    labels: NDArray[np.str_],
+    found: Sequence[tuple[NDArray[Any], Array]],
+    rng: np.random.Generator,
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Coefficients of the groups with these labels, (n, m, q), and which of them are known."""
+    normals = rng.standard_normal((len(points), len(labels), len(model.levels[level].names)))
+    local = model.new_groups(points, normals, level)
+    if not found:
+        return local, np.zeros(len(labels), dtype=bool)
+    names, draws = found[level]
+    _, here, there = np.intersect1d(labels, names.astype(str), return_indices=True)
+    local[:, here] = draws[:, there]
+    return local, np.isin(np.arange(len(labels)), here)
+
+
+def _prediction(
+    model: GeneralisedLinearModel,
+    points: Array,
+    eta: Array,
+    arrays: Mapping[str, Any],
+    is_new: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> Prediction:
+    uniforms = rng.uniform(size=eta.shape)
+    scales, trials = model.log_scales(points)[:, None], extras_of(arrays, len(is_new)).get("trials")
+    family = model.family
+    drawn = family.responses(eta, scales, uniforms, trials)
+    return Prediction(family.expected(eta, trials), drawn, is_new)
