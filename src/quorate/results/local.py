@@ -216,9 +216,9 @@ class LocalParameters:
         """
         return joint_tree(self, n, {"engine": engine, "workers": workers, "progress": progress})
 
-    def labels(self) -> NDArray[Any]:
-        """Labels of the groups of the outer level."""
-        return self.work.labels()[0]
+    def labels(self, level: int = 0) -> NDArray[Any]:
+        """Labels of the groups of a level, the outer one by default."""
+        return self.work.labels()[level]
 
     def joint(self, groups: Iterable[object], n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups as arrays; parameters are those of `draws`."""

@@ -16,16 +16,13 @@ from quorate._types import Array
 from quorate.data.codes import LEVELS
 from quorate.errors import BadInputError, require
 from quorate.models.groups.levels import levels_of
-from quorate.models.groups.programs.functions import LocalFunctions
-from quorate.models.groups.programs.model import ProgramModel
-from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.observed import extras_of
 from quorate.models.protocol import Model
 from quorate.models.regressions.glm import GeneralisedLinearModel
 from quorate.models.rows import new_rows, require_ability
 from quorate.results.local import spaced
-from quorate.results.predicted_programs import of_functions, of_plate, of_program
+from quorate.results.predicted_programs import of_groups, of_program
 from quorate.results.prediction import Known, Prediction
 
 
@@ -41,16 +38,12 @@ def predicted(
 ) -> Prediction:
     """Predict rows; see `quorate.results.predictive.predict`."""
     rng = np.random.default_rng(seed)
-    if isinstance(model, PlateModel):
-        assert known is not None
-        require_ability(model, "responses")
-        return of_plate(model, points, new_rows(model, rows), known, n, variable, rng, **asked)
-    if isinstance(model, ProgramModel) and isinstance(model.program, LocalFunctions):
-        assert known is not None
-        require_ability(model, "responses")
-        return of_functions(model.program, new_rows(model, rows), known, n, variable, rng, **asked)
     if not isinstance(model, GeneralisedLinearModel | GroupedRegression):
-        return of_program(model, points[spaced(len(points), n)], rows, variable, rng)
+        require_ability(model, "responses")
+        some_rows = new_rows(model, rows)
+        if known is None:
+            return of_program(model, points[spaced(len(points), n)], some_rows, variable, rng)
+        return of_groups(model, points, some_rows, known, n, variable, rng, **asked)
     arrays = _arrays(model, rows)
     if isinstance(model, GeneralisedLinearModel):
         some = points[spaced(len(points), n)]

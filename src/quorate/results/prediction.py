@@ -67,8 +67,8 @@ class Prediction:
 class Known(Protocol):
     """Asks the workers for draws of known groups: `LocalParameters.joint`."""
 
-    def labels(self) -> NDArray[Any]:
-        """Labels of the groups that the run knows."""
+    def labels(self, level: int = 0) -> NDArray[Any]:
+        """Labels of the groups that the run knows, of the outer level by default."""
 
     def joint(self, groups: Any, n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups, with the draws they go with."""

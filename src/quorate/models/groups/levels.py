@@ -33,6 +33,16 @@ class Level:
     names: tuple[str, ...]
     blocks: tuple[int, ...]
 
+    def entries(self, name: str) -> tuple[list[int], tuple[int, ...]]:
+        """Places among `names` of a variable's entries, such as `b[0,1]`, and its shape."""
+        places = [
+            place
+            for place, label in enumerate(self.names)
+            if label == name or (label.startswith(f"{name}[") and label.endswith("]"))
+        ]
+        _, bracket, last = self.names[places[-1]].rpartition("[")
+        return places, tuple(int(i) + 1 for i in last[:-1].split(",")) if bracket else ()
+
 
 class Moments(NamedTuple):
     """Moments of the parameters of the groups of one level, summed over points.

@@ -19,6 +19,7 @@ from quorate.models.groups.programs.inference import local_point
 from quorate.models.groups.programs.nested import OuterProgram
 from quorate.models.groups.programs.nested_examination import NestedExample, examined_levels
 from quorate.models.groups.programs.nested_plates import NestedPlateModel, NestedPlateProgram
+from quorate.models.groups.programs.numpyro_simulation import SitesOfGroups, prior_draw, simulated
 from quorate.models.groups.programs.numpyro_sites import (
     axes_in,
     axes_of_rows,
@@ -79,6 +80,8 @@ class NestedNumpyroPlate:
     shown: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     variables: tuple[str, ...] = ()
 
+    prior_draw = prior_draw
+
     @property
     def local_dims(self) -> tuple[int, int]:
         """Numbers of parameters of an outer and of an inner group."""
@@ -129,6 +132,20 @@ class NestedNumpyroPlate:
     ) -> dict[str, AnyArray]:
         arguments = {**constants, **self.split.restored(rows, jax_in_float64().numpy)}
         return self._rows_first(drawn(self.model, arguments, self._free(x, u, v), key))
+
+    def simulated(
+        self,
+        x: AnyArray,
+        known: Mapping[str, AnyArray],
+        is_known: tuple[AnyArray, AnyArray],
+        rows: Mapping[str, Any],
+        constants: Constants,
+        key: AnyArray,
+    ) -> dict[str, AnyArray]:
+        arguments = {**constants, **self.split.restored(rows, jax_in_float64().numpy)}
+        each = zip(self.local_sites, self.group_axes, is_known, strict=True)
+        levels, free = [SitesOfGroups(*level) for level in each], values_of(self.sites, x)
+        return self._rows_first(simulated(self.model, arguments, free, levels, known, key))
 
     def observed(
         self, x: AnyArray, u: AnyArray, v: AnyArray, rows: Mapping[str, Any], constants: Constants

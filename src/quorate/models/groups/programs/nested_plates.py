@@ -7,23 +7,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.errors import BadInputError, require
+from quorate.errors import require
 from quorate.models.arrays import AnyArray
 from quorate.models.axes import Axes
 from quorate.models.checks import call
 from quorate.models.groups.levels import Level
 from quorate.models.groups.nesting import Nesting
+from quorate.models.groups.programs import simulation
 from quorate.models.groups.programs.backends import Backend, JaxBackend
 from quorate.models.groups.programs.model import JaxProgramModel
 from quorate.models.groups.programs.nested import OuterProgram
 from quorate.models.groups.programs.plates import Constants
-from quorate.models.groups.programs.refusals import NO_PRIOR_OF_LEVELS, NO_RESPONSES
+from quorate.models.groups.programs.refusals import lacks_of_plates
 from quorate.models.groups.programs.shards import codes_of, nested_codes
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 from quorate.models.splitting import Split
-
-_KEY = 2  # numbers of a key of JAX
 
 
 class NestedPlate(Protocol):
@@ -58,9 +57,35 @@ class NestedPlate(Protocol):
     ) -> dict[str, Array]:
         """What was observed of rows, rows first."""
 
+    def simulated(
+        self,
+        x: AnyArray,
+        known: Mapping[str, AnyArray],
+        is_known: tuple[AnyArray, AnyArray],
+        rows: Mapping[str, Any],
+        constants: Constants,
+        key: AnyArray,
+    ) -> dict[str, AnyArray]:
+        """Draws of what is observed, where variables of groups that are not known are drawn."""
+
+    def prior_draw(self, key: AnyArray) -> AnyArray:
+        """A draw of the unconstrained global parameters from their prior, (d,)."""
+
     @property
     def observed_names(self) -> tuple[str, ...]:
         """Names of the variables that are observed of rows."""
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the variables that are reported of outer and of inner groups."""
+
+    @property
+    def example(self) -> tuple[Mapping[str, Any], Constants, tuple[int, int]]:
+        """Some rows, constants and the numbers of groups."""
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        """Role of each factor: prior or likelihood."""
 
     def at_points(self, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         """A function of one point that draws with this plate, for many points; as `ManyPoints`."""
@@ -127,9 +152,7 @@ class NestedPlateProgram:
         return self.plate.reported(x, u, v, inputs["rows"], self.constants_of(inputs))
 
     def lacks(self, ability: Ability) -> str:
-        if ability == "responses" and not self.plate.observed_names:
-            return NO_RESPONSES
-        return NO_PRIOR_OF_LEVELS if ability == "prior_draws" else ""
+        return lacks_of_plates(ability, self.plate.observed_names, self.plate.roles)
 
     def responses(
         self, points: Array, u: Array, v: Array, inputs: Any, seeds: Seeds
@@ -140,16 +163,24 @@ class NestedPlateProgram:
 
         def of_point(numbers: AnyArray, inputs: Any) -> dict[str, AnyArray]:
             outer = numbers[dim : dim + m * q].reshape(m, q)
-            inner = numbers[dim + m * q : -_KEY].reshape(of_inner)
-            key, constants = numbers[-_KEY:].astype(xp.uint32), self.constants_of(inputs)
+            inner = numbers[dim + m * q : -simulation.KEY].reshape(of_inner)
+            key = numbers[-simulation.KEY :].astype(xp.uint32)
+            constants = self.constants_of(inputs)
             x, rows = numbers[:dim], inputs["rows"]
             return self.plate.responses(x, outer, inner, rows, constants, key)
 
         found: dict[str, Array] = self.plate.at_points(of_point)(both, inputs, len(inputs["index"]))
         return found
 
-    def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
-        raise BadInputError(NO_PRIOR_OF_LEVELS)
+    def simulated(
+        self,
+        points: Array,
+        inputs: Any,
+        seeds: Seeds,
+        known: tuple[simulation.KnownGroups, simulation.KnownGroups] | None = None,
+    ) -> dict[str, Array]:
+        """Draws of what is observed; see `simulation.simulated_levels`."""
+        return simulation.simulated_levels(self, points, inputs, seeds, known)
 
     def observed(self, inputs: Any) -> dict[str, Array]:
         x = np.zeros(len(self.names))
@@ -161,6 +192,30 @@ class NestedPlateProgram:
 
     def prepared(self, shard: Shard) -> tuple[Any, Nesting]:
         nesting, place = nested_codes(shard, self.columns)
+        rows, index, labels = self._sorted(shard, nesting, place)
+        for column, some, size in zip(self.columns, labels, self.sizes, strict=True):
+            require(
+                not len(simulation.unknown(some, size)),
+                f"{column} has entries up to {some.max()}. The model was made for {size} groups, "
+                f"0 to {size - 1}.",
+            )
+        return self._inputs(rows, index, labels, nesting), nesting
+
+    def new_inputs(self, rows: Shard) -> tuple[Any, IntArray]:
+        """Inputs of new rows, which may be of new groups; and the order that sorts them."""
+        of_groups = {column: rows[column] for column in self.columns}
+        nesting, place = nested_codes(of_groups, self.columns)
+        held, index, labels = self._sorted(rows, nesting, place)
+        for column, some, size, names in zip(
+            self.columns, labels, self.sizes, self._arrays_of_groups, strict=True
+        ):
+            simulation.require_entries(column, simulation.unknown(some, size), names)
+        return self._inputs(held, index, labels, nesting), np.argsort(place, kind="stable")
+
+    def _sorted(
+        self, shard: Shard, nesting: Nesting, place: IntArray
+    ) -> tuple[dict[str, Any], IntArray, tuple[IntArray, IntArray]]:
+        """Rows sorted by inner group, the place of each row's group, and the numbers of groups."""
         order = np.argsort(place, kind="stable")
         index = place[order]
         rows = {name: np.asarray(shard[name])[order] for name in self.split.restored(shard)}
@@ -168,34 +223,39 @@ class NestedPlateProgram:
         inner = rows[self.columns[1]][firsts]
         at_outer = np.searchsorted(nesting.within, np.arange(nesting.n_outer))
         outer = rows[self.columns[0]][firsts[at_outer]]
-        self._require_same(rows, (outer[nesting.within][index], inner[index]), (outer, inner))
-        rows[self.columns[0]] = nesting.within[index].astype(outer.dtype)
-        rows[self.columns[1]] = index.astype(inner.dtype)
-        own = {
-            name: np.asarray(self.constants[name])[labels]
-            for names, labels in zip(self.shrinking, (outer, inner), strict=True)
-            for name in names
-            if np.ndim(self.constants[name]) > 0
-        }
-        own |= dict.fromkeys(self.parents, nesting.within)
-        inputs = {"rows": rows, "index": index, "labels": (outer, inner), "own": own}
-        return inputs, nesting
-
-    def _require_same(
-        self, rows: Shard, of_rows: tuple[Array, Array], labels: tuple[IntArray, IntArray]
-    ) -> None:
-        """Refuse columns that tell other groups than codes do, or groups that are not known."""
-        for column, expected, some, size in zip(
-            self.columns, of_rows, labels, self.sizes, strict=True
-        ):
+        of_rows = outer[nesting.within][index], inner[index]
+        for column, expected, some in zip(self.columns, of_rows, (outer, inner), strict=True):
             same = bool((rows[column] == expected).all()) and len(np.unique(some)) == len(some)
             require(same, f"The codes of groups do not agree with the array {column}.")
-            known = bool(((some >= 0) & (some < size)).all())
-            require(
-                known,
-                f"{column} has entries up to {some.max()}. The model was made for {size} groups, "
-                f"0 to {size - 1}.",
-            )
+        return rows, index, (outer, inner)
+
+    def _inputs(
+        self,
+        rows: Mapping[str, Any],
+        index: IntArray,
+        labels: tuple[IntArray, IntArray],
+        nesting: Nesting,
+    ) -> dict[str, Any]:
+        """What the functions of a shard take: groups are numbered anew, from 0."""
+        numbered = {
+            column: held.astype(rows[column].dtype)
+            for column, held in zip(self.columns, (nesting.within[index], index), strict=True)
+        }
+        own = {
+            name: np.asarray(self.constants[name])[some]
+            for names, some in zip(self._arrays_of_groups, labels, strict=True)
+            for name in names
+        }
+        own |= dict.fromkeys(self.parents, nesting.within)
+        return {"rows": {**rows, **numbered}, "index": index, "labels": labels, "own": own}
+
+    @property
+    def _arrays_of_groups(self) -> list[list[str]]:
+        """Names of constants with an entry for each outer group, and for each inner one."""
+        return [
+            [name for name in names if np.ndim(self.constants[name]) > 0]
+            for names in self.shrinking
+        ]
 
     def constants_of(self, inputs: Any) -> Constants:
         """Constants as the program takes them on a shard."""
@@ -226,6 +286,18 @@ class NestedPlateModel(JaxProgramModel):
     def rows(self, data: Mapping[str, Any]) -> Shard:
         """The data of shards: the arrays that are cut, rows first."""
         return self.two.split.rows(data)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws of the unconstrained parameters from the prior, (n, dim)."""
+        return simulation.prior_draws(self.two.plate, n, rng)
+
+    def new_rows(self, rows: Mapping[str, Any]) -> Shard:
+        """Rows that a user gives; what is only observed may be missing."""
+        held, constants, sizes = self.two.plate.example
+        x = np.zeros(self.dim)
+        u, v = (np.zeros((m, q)) for m, q in zip(sizes, self.two.local_dims, strict=True))
+        observed = self.two.plate.observed(x, u, v, held, constants)
+        return simulation.new_rows(self.two.split, rows, held, observed)
 
     @property
     def axes(self) -> Axes:

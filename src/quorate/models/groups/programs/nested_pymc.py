@@ -12,7 +12,7 @@ from quorate.models.axes import Axes
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.nested import OuterProgram
-from quorate.models.groups.programs.nested_examination import examined_levels
+from quorate.models.groups.programs.nested_examination import NestedExample, examined_levels
 from quorate.models.groups.programs.nested_plates import NestedPlateModel, NestedPlateProgram
 from quorate.models.groups.programs.plates import Constants
 from quorate.models.groups.programs.pymc_forward import one_by_one
@@ -46,11 +46,14 @@ class NestedPymcPlate:
         Terms of the likelihood.
     shown
         Names of what is reported of outer and of inner groups.
+    example
+        Rows, constants and numbers of groups.
     """
 
     graph: LocalGraph
     terms: tuple[Term, ...]
     shown: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    example: NestedExample = ({}, {}, (0, 0))
 
     def log_prior(self, x: AnyArray) -> AnyArray:
         return self.graph.log_prior(x)
@@ -80,8 +83,22 @@ class NestedPymcPlate:
     ) -> dict[str, Array]:
         local = self.graph.told(x, (u, v), rows, constants)
         marks = np.ones(len(u)), np.ones(len(v))
-        found = self.graph.forward.responses(x, local, marks, rows, constants, key)
+        return self.simulated(x, local, marks, rows, constants, key)
+
+    def simulated(
+        self,
+        x: AnyArray,
+        known: Mapping[str, AnyArray],
+        is_known: tuple[AnyArray, AnyArray],
+        rows: Mapping[str, Any],
+        constants: Constants,
+        key: Seeds,
+    ) -> dict[str, Array]:
+        found = self.graph.forward.responses(x, known, is_known, rows, constants, key)
         return rows_first(found, axes_of_rows(self.graph, self.terms))
+
+    def prior_draw(self, key: Seeds) -> Array:
+        return self.graph.forward.prior_draw(key)
 
     def at_points(self, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         return one_by_one(function)
@@ -95,6 +112,10 @@ class NestedPymcPlate:
     @property
     def observed_names(self) -> tuple[str, ...]:
         return tuple(axes_of_rows(self.graph, self.terms))
+
+    @property
+    def roles(self) -> Mapping[str, str]:
+        return self.graph.roles
 
     def constrain(self, draws: Array) -> dict[str, Array]:
         return self.graph.constrain(draws)
@@ -137,11 +158,11 @@ def from_nested_pymc(
         levels=(none, none),
         local_dims=(q, q_inner),
     )
-    program, _, _ = examined_levels(whole, reading.rows)
+    program, example, _ = examined_levels(whole, reading.rows)
     first, second = program.columns
     outer, inner = _shown(reading)
     levels = _level(first, outer), _level(f"{first}:{second}", inner)
-    plate = replace(plate, shown=(tuple(outer), tuple(inner)))
+    plate = replace(plate, shown=(tuple(outer), tuple(inner)), example=example)
     program = replace(program, plate=plate, levels=levels)
     return NestedPymcModel(OuterProgram(program), reading.start, JaxBackend())
 

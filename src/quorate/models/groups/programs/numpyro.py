@@ -18,7 +18,7 @@ from quorate.models.groups.programs.examination import Example, examined
 from quorate.models.groups.programs.inference import local_point
 from quorate.models.groups.programs.nested_numpyro import from_nested_numpyro
 from quorate.models.groups.programs.nested_plates import NestedPlateModel
-from quorate.models.groups.programs.numpyro_simulation import prior_draw, simulated
+from quorate.models.groups.programs.numpyro_simulation import SitesOfGroups, prior_draw, simulated
 from quorate.models.groups.programs.numpyro_sites import (
     axes_in,
     axes_of_rows,
@@ -91,7 +91,7 @@ class NumpyroPlate:
     shown: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
 
-    simulated, prior_draw = simulated, prior_draw
+    prior_draw = prior_draw
 
     def log_prior(self, x: AnyArray) -> AnyArray:
         trace, jacobians = self._run_example(x)
@@ -197,13 +197,24 @@ class NumpyroPlate:
         xp = jax_in_float64().numpy
         return run_at(self.model, {**constants, **self.split.restored(rows, xp)}, self.free(x, z))
 
+    def simulated(
+        self,
+        x: AnyArray,
+        known: Mapping[str, AnyArray],
+        is_known: AnyArray,
+        rows: Mapping[str, Any],
+        constants: Constants,
+        key: AnyArray,
+    ) -> dict[str, AnyArray]:
+        arguments = {**constants, **self.split.restored(rows, jax_in_float64().numpy)}
+        level = SitesOfGroups(self.local_sites, self.group_axes, is_known)
+        free = values_of(self.sites, x)
+        return self.rows_first(simulated(self.model, arguments, free, [level], known, key))
+
     def free(self, x: AnyArray, z: AnyArray) -> dict[str, AnyArray]:
         """Unconstrained values of all latent variables, by name."""
-        return self.free_globals(x) | values_of_groups(self.local_sites, self.group_axes, z)
-
-    def free_globals(self, x: AnyArray) -> dict[str, AnyArray]:
-        """Unconstrained values of global latent variables, by name."""
-        return values_of(self.sites, x)
+        own = values_of_groups(self.local_sites, self.group_axes, z)
+        return values_of(self.sites, x) | own
 
     def _run_example(self, x: AnyArray) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         rows, constants, n_groups = self.example

@@ -1,54 +1,61 @@
 """Groups of a NumPyro program that are simulated: their parameters are drawn from the prior."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quorate._extras import jax_in_float64
 from quorate.models.arrays import AnyArray
-from quorate.models.programs.numpyro_program import drawn, unconstrained
+from quorate.models.programs.numpyro_program import Site, drawn, unconstrained
 
 if TYPE_CHECKING:
+    from quorate.models.groups.programs.nested_numpyro import NestedNumpyroPlate
     from quorate.models.groups.programs.numpyro import NumpyroPlate
-    from quorate.models.groups.programs.plates import Constants
+
+
+class SitesOfGroups(NamedTuple):
+    """Latent sites of the groups of a level, the axis of groups of each, and which are known."""
+
+    sites: Sequence[Site]
+    axes: Mapping[str, int]
+    is_known: AnyArray  # (m,)
 
 
 def simulated(
-    plate: "NumpyroPlate",
-    x: AnyArray,
+    model: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    free: Mapping[str, AnyArray],
+    levels: Sequence[SitesOfGroups],
     known: Mapping[str, AnyArray],
-    is_known: AnyArray,
-    rows: Mapping[str, Any],
-    constants: "Constants",
     key: AnyArray,
-) -> dict[str, AnyArray]:
-    """Draws of what is observed of rows, rows first.
+) -> dict[str, Any]:
+    """The trace of a program that draws what it observes.
 
     Parameters
     ----------
-    x
-        Unconstrained global parameters, (d,).
+    model, arguments
+        The program and what it takes.
+    free
+        Unconstrained values of global variables.
+    levels
+        Levels of groups, the outer one first. The variables of groups that are not known are drawn
+        given the global ones, and given those of the groups that they are in.
     known
         Local variables on their natural scale, groups first: (m, *shape) each.
-    is_known
-        Whether they count, (m,). The variables of other groups are drawn given x.
     """
     jax = jax_in_float64()
-    of_groups, of_rows = jax.random.split(key)
-    arguments = {**constants, **plate.split.restored(rows, jax.numpy)}
-    free = plate.free_globals(x)
-    trace = drawn(plate.model, arguments, free, of_groups)
-    local = {}
-    for site in plate.local_sites:
-        value, axis = trace[site.name]["value"], plate.group_axes[site.name]
-        first = jax.numpy.moveaxis(value, axis, 0)
-        which = is_known.reshape(-1, *(1,) * (first.ndim - 1))
-        local[site.name] = jax.numpy.moveaxis(
-            jax.numpy.where(which, known[site.name], first), 0, axis
-        )
-    return plate.rows_first(drawn(plate.model, arguments, free, of_rows, local))
+    *of_levels, of_rows = jax.random.split(key, len(levels) + 1)
+    local: dict[str, AnyArray] = {}
+    for (sites, axes, is_known), own in zip(levels, of_levels, strict=True):
+        trace = drawn(model, arguments, free, own, local)
+        for site in sites:
+            first = jax.numpy.moveaxis(trace[site.name]["value"], axes[site.name], 0)
+            which = is_known.reshape(-1, *(1,) * (first.ndim - 1))
+            both = jax.numpy.where(which, known[site.name], first)
+            local[site.name] = jax.numpy.moveaxis(both, 0, axes[site.name])
+    return drawn(model, arguments, free, of_rows, local)
 
 
-def prior_draw(plate: "NumpyroPlate", key: AnyArray) -> AnyArray:
+def prior_draw(plate: "NumpyroPlate | NestedNumpyroPlate", key: AnyArray) -> AnyArray:
     """A draw of the unconstrained global parameters from their prior, (d,)."""
     rows, constants, _ = plate.example
     arguments = {**constants, **plate.split.restored(rows, jax_in_float64().numpy)}

@@ -21,7 +21,7 @@ from quorate.models.groups.levels import Level
 from quorate.models.groups.programs import simulation
 from quorate.models.groups.programs.backends import Backend, JaxBackend
 from quorate.models.groups.programs.model import JaxProgramModel
-from quorate.models.groups.programs.refusals import NO_RESPONSES
+from quorate.models.groups.programs.refusals import lacks_of_plates
 from quorate.models.groups.programs.shards import codes_of, compact
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
@@ -155,13 +155,7 @@ class PlateProgram:
         return call("model", self.plate.densities, x, placed, inputs["rows"], constants)[1]
 
     def lacks(self, ability: Ability) -> str:
-        if ability == "responses" and not self.plate.observed_names:
-            return NO_RESPONSES
-        if ability != "prior_draws":
-            return ""
-        factors = [name for name, role in self.plate.roles.items() if role == "prior"]
-        listed = ", ".join(factors)
-        return f"The prior has factors ({listed}), so it cannot be drawn from." if factors else ""
+        return lacks_of_plates(ability, self.plate.observed_names, self.plate.roles)
 
     def simulated(
         self, points: Array, inputs: Any, seeds: Seeds, known: simulation.KnownGroups | None = None
@@ -230,12 +224,6 @@ class PlateProgram:
         """Names of constants that have one entry for each group, and shrink with them."""
         return [name for name in self.shrinking or () if np.ndim(self.constants[name]) > 0]
 
-    def entries(self, name: str) -> tuple[list[int], tuple[int, ...]]:
-        """Places of a variable among what is reported of a group, and its shape."""
-        labels = self.level.names
-        places = [i for i, label in enumerate(labels) if _is_of(label, name)]
-        return places, _shape([labels[i] for i in places])
-
     def placed(self, z: AnyArray, inputs: Any, backend: Backend) -> tuple[AnyArray, Constants]:
         """Local parameters and constants as the program takes them."""
         if self.shrinking is None:
@@ -261,7 +249,11 @@ class PlateModel(JaxProgramModel):
 
     def new_rows(self, rows: Mapping[str, Any]) -> Shard:
         """Rows that a user gives; what is only observed may be missing."""
-        return simulation.new_rows(self.program, rows)
+        program = self.program
+        held, constants, n_groups = program.plate.example
+        nowhere = np.zeros(len(program.names)), np.zeros((n_groups, program.local_dim))
+        observed = program.plate.observed(*nowhere, held, constants)
+        return simulation.new_rows(program.split, rows, held, observed)
 
     @property
     def axes(self) -> Axes:
@@ -286,7 +278,7 @@ class PlateModel(JaxProgramModel):
         everywhere[:, self.group_numbers(groups)] = values
         plate, found = self.program.plate, {}
         for name in plate.shown:
-            places, shape = self.program.entries(name)
+            places, shape = self.program.level.entries(name)
             of_group = everywhere[..., places].reshape(*everywhere.shape[:2], *shape)
             found[name] = np.moveaxis(of_group, 1, 1 + plate.group_axis(name))
         return found
@@ -298,17 +290,6 @@ class PlateModel(JaxProgramModel):
             return np.asarray(groups, dtype=np.int64)
         order = np.argsort(names)
         return np.asarray(order[np.searchsorted(names[order], groups)])
-
-
-def _is_of(label: str, name: str) -> bool:
-    """Whether a label such as `b[0,1]` names an entry of a variable."""
-    return label == name or (label.startswith(f"{name}[") and label.endswith("]"))
-
-
-def _shape(labels: list[str]) -> tuple[int, ...]:
-    """The shape of a variable with these entries: the last of them tells it."""
-    _, bracket, index = labels[-1].rpartition("[")
-    return tuple(int(i) + 1 for i in index[:-1].split(",")) if bracket else ()
 
 
 def started(initial: Any, default: Array, names: tuple[str, ...]) -> tuple[float, ...]:

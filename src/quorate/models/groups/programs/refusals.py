@@ -1,7 +1,10 @@
 """What programs with local parameters refuse, and what they say then."""
 
+from collections.abc import Mapping
+
 from quorate.errors import BadInputError, require
 from quorate.models.groups.quadrature import MOST_DIMENSIONS
+from quorate.models.rows import Ability
 
 
 def require_few_dimensions(dim: int, names: str) -> None:
@@ -23,12 +26,17 @@ def one_level(name: object, what: str) -> str:
     )
 
 
-NO_PRIOR_OF_LEVELS = (
-    "Programs with two levels of groups do not draw from their prior. Formulas with groups within "
-    "groups do."
-)
 NO_PRIOR = (
     "Functions with local parameters do not draw from their prior. Formulas with groups do, and "
     "NumPyro and PyMC programs."
 )
-NO_RESPONSES = "All that the program observes are factors or potentials, which have no responses."
+
+
+def lacks_of_plates(ability: Ability, observed: tuple[str, ...], roles: Mapping[str, str]) -> str:
+    """What a program with plates of groups lacks, by what it observes and its factors' roles."""
+    if ability == "responses" and not observed:
+        return "All that the program observes are factors or potentials, which have no responses."
+    factors = [name for name, role in roles.items() if role == "prior"]
+    if ability != "prior_draws" or not factors:
+        return ""
+    return f"The prior has factors ({', '.join(factors)}), so it cannot be drawn from."
