@@ -28,9 +28,13 @@ def drawn(model, rows, seed):
 
 
 @pytest.fixture(scope="module")
-def results(seed):
+def rows(seed):
+    return table(np.random.default_rng([seed, 7]))[0]
+
+
+@pytest.fixture(scope="module")
+def results(rows, seed):
     pytest.importorskip("jax")
-    rows, _ = table(np.random.default_rng([seed, 7]))
     models = {"programs": by_functions(), "formula": by_formula(rows)}
     return {name: drawn(model, rows, seed + i) for i, (name, model) in enumerate(models.items())}
 
@@ -71,6 +75,15 @@ def test_draws_of_some_groups(results):
     assert np.isfinite(found["r_state:county"].values).all()
 
 
-def test_prediction_of_new_rows_is_refused(results):
-    with pytest.raises(quorate.BadInputError, match="with one level of groups"):
-        results["programs"].predict({"state": [0], "county": [0], "x": [0.0]})
+def test_predictions_agree(results, rows):
+    """Of a known county, a new one of a known state, and one of a new state."""
+    states = np.array([rows["state"][0], rows["state"][0], 90])
+    new = {"state": states, "county": np.array([rows["county"][0], 90, 91]), "x": np.zeros(3)}
+    found = {name: result.predict(new, n=400) for name, result in results.items()}
+    assert all(one.is_new.tolist() == [False, True, True] for one in found.values())
+    shares, expected = found["programs"].responses.mean(axis=0), found["formula"].expected
+    errors = 1.5 * np.sqrt(shares * (1 - shares) / 400)  # draws of both runs are correlated
+    gaps = np.abs(shares - expected.mean(axis=0)) / errors
+    assert gaps.max() < LIMIT
+    far = results["programs"].predict(new | {"x": np.full(3, 8.0)}, n=400).responses
+    assert (np.abs(far.mean(axis=0) - expected.mean(axis=0)) / errors).max() > LIMIT  # the control

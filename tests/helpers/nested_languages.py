@@ -82,12 +82,24 @@ def by_functions(**changed):
         eta = p["a"] + p["b"] * shard["x"] + local["v"]
         return (rng.random(len(eta)) < expit(eta)).astype(float)
 
+    def draw_prior(rng):
+        a, b, tau, kappa = rng.normal(size=4)
+        return {"a": 1.5 * a, "b": 1.5 * b, "tau": abs(tau), "kappa": abs(kappa)}
+
+    def draw_states(p, n, rng):
+        return {"u": p["tau"] * rng.normal(size=n)}
+
+    def draw_counties(p, outer, n, rng):
+        return {"v": outer["u"] + p["kappa"] * rng.normal(size=n)}
+
     given = {
         "backend": "jax",
         "local": LOCAL,
         "groups": "state/county",
         "log_local": {"state": of_states, "county": of_counties},
         "simulate": simulate,
+        "draw_prior": draw_prior,
+        "draw_local": {"state": draw_states, "county": draw_counties},
         **changed,
     }
     parameters = {"a": Real(), "b": Real(), "tau": Positive(), "kappa": Positive()}

@@ -132,6 +132,30 @@ def test_group_specific_terms_become_local_parameters(table, rng):
     )
 
 
+@pytest.mark.parametrize("terms", ["(1 | g)", "(o | g)"])
+def test_rows_of_known_groups_have_the_effects_that_bambi_reports(terms, table, rng):
+    """bambi's latent variables are standardised effects, which we do not report."""
+    model = from_bambi(bambi.Model(f"b ~ x + {terms}", table, family="bernoulli"))
+    plate, n = model.program.plate, 8
+    assert not any(name.endswith("_offset") for name in plate.shown)
+    rows, point = model.rows(), np.zeros(model.dim)
+    held, constants, _ = plate.example
+    seeds = rng.integers(1 << 32, size=2, dtype=np.uint32)
+    far = np.where(np.arange(n) % 2, -60.0, 60.0)  # decides a response
+    values = {name: np.zeros((n, *model.levels[0].entries(name)[1])) for name in plate.shown}
+    values["1|g"] += far
+    inputs, _ = model.program.prepared(dict(rows) | {"group": rows["g"]})
+    drawn = plate.simulated(point, values, np.ones(n), inputs["rows"], constants, seeds)
+    assert np.array_equal(drawn["b"], far[inputs["index"]] > 0)
+
+
+def test_hidden_effects_that_rows_depend_on_are_refused(table):
+    model = from_bambi(bambi.Model("b ~ x + (1 | g)", table, family="bernoulli"))
+    forward = model.program.plate.graph.forward
+    assert forward._hidden(("1|g",)) == ""
+    assert forward._hidden(()) == "1|g_offset"
+
+
 def test_the_factor_with_most_levels_is_local(table):
     crossed = bambi.Model("b ~ x + (1 | g) + (1 | o)", table, family="bernoulli")
     model = from_bambi(crossed)

@@ -74,10 +74,11 @@ class Parameters:
                 here = {path: value[i, ...] for path, value in values.items()}
                 yield here[()] if () in here else _nested(here)
 
-    def unconstrain(self, values: Any) -> Array:
-        """The inverse of `constrain`, for one point."""
+    def unconstrain(self, values: Any, what: str = "initial") -> Array:
+        """The inverse of `constrain`, for one point; `what` is where the values come from."""
         parts = [
-            support.unconstrain(_checked(path, support, values)) for path, support in self.supports
+            support.unconstrain(_checked(path, support, values, what))
+            for path, support in self.supports
         ]
         return np.concatenate(parts)
 
@@ -89,6 +90,19 @@ class Parameters:
             found[path] = part.reshape(*values.shape[:-1], *support.shape)
             start += prod(support.shape)
         return found[()] if () in found else _nested(found)
+
+    def values_of(self, given: Any, n: int, what: str) -> Array:
+        """The inverse of `of_values` for n groups, (n, r); `what` is where the values come from."""
+        parts = []
+        for path, support in self.supports:
+            value, shape = _found(path, given, what), (n, *support.shape)
+            require(
+                value.shape == shape,
+                f"{what} gives {_dotted(path)} of shape {value.shape}. For {n} groups its shape "
+                f"must be {shape}.",
+            )
+            parts.append(value.reshape(n, -1))
+        return np.concatenate(parts, axis=1)
 
     def log_jacobian(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
         """log |dθ/dx| of all parameters together."""
@@ -186,14 +200,18 @@ def _nested(values: Mapping[Path, Any]) -> dict[str, Any]:
     return tree
 
 
-def _checked(path: Path, support: Support, values: Any) -> Array:
-    name = _dotted(path)
+def _found(path: Path, values: Any, what: str) -> Array:
+    """The value of a parameter among those that a user gave."""
     for key in path:
         known = isinstance(values, Mapping) and key in values
-        require(known, f"initial has no value for {name}. It must hold one for each parameter.")
+        require(known, f"{what} has no value for {_dotted(path)}. Each parameter needs one.")
         values = values[key]
-    value = np.asarray(values, dtype=np.float64)
-    got = f"The initial value of {name} is {value}"
+    return np.asarray(values, dtype=np.float64)
+
+
+def _checked(path: Path, support: Support, values: Any, what: str) -> Array:
+    value = _found(path, values, what)
+    got = f"{what} gives {_dotted(path)} the value {value}"
     require(value.shape == support.shape, f"{got}. Its shape must be {support.shape}.")
     with np.errstate(all="ignore"):
         inside = bool(np.isfinite(support.unconstrain(value)).all())

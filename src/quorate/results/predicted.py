@@ -23,7 +23,7 @@ from quorate.models.regressions.glm import GeneralisedLinearModel
 from quorate.models.rows import new_rows, require_ability
 from quorate.results.local import spaced
 from quorate.results.predicted_programs import of_groups, of_program
-from quorate.results.prediction import Known, Prediction
+from quorate.results.prediction import Known, Prediction, group_labels, with_known
 
 
 def predicted(
@@ -50,8 +50,8 @@ def predicted(
         eta = model.predictors(some, arrays)
         return _prediction(model, some, eta, arrays, np.zeros(eta.shape[1], dtype=bool), rng)
     assert known is not None
-    texts = _labels(arrays, len(model.levels))
-    some, found = _drawn(points, known, texts[0], n, **asked)
+    texts = group_labels([arrays[name] for name in LEVELS[: len(model.levels)]])
+    some, found = with_known(points, known, texts[0], n, **asked)
     eta = model.fixed.predictors(some, arrays)
     is_new = np.zeros(eta.shape[1], dtype=bool)
     for level, labels in enumerate(texts):
@@ -85,27 +85,6 @@ def _arrays(model: GeneralisedLinearModel | GroupedRegression, rows: Any) -> Map
         except (KeyError, ValueError):
             raise BadInputError(f"No column named `{column}`, which defines the groups.") from None
     return arrays
-
-
-def _labels(arrays: Mapping[str, Any], n_levels: int) -> list[NDArray[np.str_]]:
-    """The label of each row's group, level by level: `WA`, and `WA:King` within it."""
-    columns = [np.asarray(arrays[name]) for name in LEVELS[:n_levels]]
-    texts = [columns[0].astype(str)]
-    if n_levels > 1:
-        pairs = zip(*(column.tolist() for column in columns), strict=True)
-        texts.append(np.array([":".join(map(str, pair)) for pair in pairs]))
-    return texts
-
-
-def _drawn(
-    points: Array, known: Known, labels: NDArray[np.str_], n: int, **asked: Any
-) -> tuple[Array, tuple[tuple[NDArray[Any], Array], ...]]:
-    """Draws (n, d), and for each level the labels and coefficients of known groups."""
-    held = np.intersect1d(labels, known.labels().astype(str))
-    if not len(held):
-        return points[spaced(len(points), n)], ()
-    found = known.joint(held, n, **asked)
-    return found.points, found.levels
 
 
 def _local(

@@ -1,21 +1,23 @@
 """Prediction of new rows by programs: NumPyro, PyMC and functions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, require
-from quorate.models.groups.programs.functions import LocalFunctions
-from quorate.models.groups.programs.model import ProgramModel
+from quorate.models.groups.programs.function_draws import GroupsOfRows
+from quorate.models.groups.programs.functions import LocalFunctions, functions_of
+from quorate.models.groups.programs.nested_functions import NestedFunctions
 from quorate.models.groups.programs.nested_plates import NestedPlateModel
 from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.simulation import KnownGroups, new_inputs
 from quorate.models.protocol import Model, Shard
 from quorate.models.rows import RowModel
 from quorate.results.local import spaced
-from quorate.results.prediction import Known, Prediction, RowNumbers
+from quorate.results.prediction import Known, Prediction, RowNumbers, group_labels, with_known
 
 
 def of_program(
@@ -43,8 +45,9 @@ def of_groups(
         return _of_plate(model, points, rows, known, n, variable, rng, **asked)
     if isinstance(model, NestedPlateModel):
         return _of_nested_plates(model, points, rows, known, n, variable, rng, **asked)
-    if isinstance(model, ProgramModel) and isinstance(model.program, LocalFunctions):
-        return _of_functions(model.program, rows, known, n, variable, rng, **asked)
+    functions = functions_of(model)
+    if functions is not None:
+        return _of_functions(functions, points, rows, known, n, variable, rng, **asked)
     raise BadInputError(
         f"{type(model).__name__} has parameters of groups, and quorate does not know how to draw "
         "those of new rows. Use `posterior_predictive` for the rows of the run."
@@ -52,7 +55,8 @@ def of_groups(
 
 
 def _of_functions(
-    program: LocalFunctions,
+    functions: LocalFunctions | NestedFunctions,
+    points: Array,
     rows: Shard,
     known: Known,
     n: int,
@@ -60,23 +64,42 @@ def _of_functions(
     rng: np.random.Generator,
     **asked: Any,
 ) -> Prediction:
-    """Predict rows of known groups by functions with local parameters."""
-    column = program.groups
-    require(column in rows, f"No column named `{column}`, which defines the groups.")
-    labels = np.asarray(rows[column])
-    new = np.setdiff1d(labels.astype(str), known.labels().astype(str))
+    """Predict rows by functions with local parameters, of one or two levels."""
+    for column in functions.columns:
+        require(column in rows, f"No column named `{column}`, which defines the groups.")
+    texts = group_labels([rows[column] for column in functions.columns])
+    some, found = with_known(points, known, texts[0], n, **asked)
+    levels, is_new = [], np.zeros(len(texts[0]), dtype=bool)
+    for level, labels in enumerate(texts):
+        groups = _groups_of(functions, level, labels, len(some), found)
+        is_new |= ~np.isin(groups.place, groups.known)
+        levels.append(groups)
+    seeds = RowNumbers(rng, len(some)).seeds()
+    drawn = _chosen(functions.predicted(some, levels, rows, seeds), variable)
+    return Prediction(None, drawn, is_new)
+
+
+def _groups_of(
+    functions: LocalFunctions | NestedFunctions,
+    level: int,
+    labels: NDArray[np.str_],
+    n_points: int,
+    found: Sequence[tuple[NDArray[Any], Array]],
+) -> GroupsOfRows:
+    """The groups of rows with these labels, and what was found of those that the run knows."""
+    distinct, place = np.unique(labels, return_inverse=True)
+    groups = GroupsOfRows.unknown(functions.local_parameters[level], place, n_points)
+    if found:
+        names, values = found[level]
+        _, here, there = np.intersect1d(distinct, names.astype(str), return_indices=True)
+        groups = groups._replace(known=here, values=values[:, there])
+    new = np.delete(distinct, groups.known)
     require(
-        not len(new),
-        f"{column} has groups that the run does not know ({', '.join(new[:5])}). Functions tell "
-        "the density of a group's parameters, but do not draw them: predict rows of known groups.",
+        not len(new) or bool(functions.draws.draw_local),
+        f"{functions.columns[level]} has groups that the run does not know ({', '.join(new[:5])}). "
+        "Give `draw_local` to from_functions: a function that draws the parameters of groups.",
     )
-    found = known.joint(np.unique(labels), n, **asked)
-    names, values = found.levels[0]
-    order = np.argsort(names.astype(str))
-    at = order[np.searchsorted(names.astype(str)[order], labels.astype(str))]
-    seeds = RowNumbers(rng, len(found.points)).seeds()
-    drawn = _chosen(program.predicted(found.points, values[:, at], rows, seeds), variable)
-    return Prediction(None, drawn, np.zeros(len(labels), dtype=bool))
+    return groups
 
 
 def _of_plate(

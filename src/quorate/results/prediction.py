@@ -1,5 +1,6 @@
 """What a model predicts of some rows, and what it takes to predict them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,7 +11,7 @@ from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.rows import Seeds
-from quorate.results.local import LocalDraws
+from quorate.results.local import LocalDraws, spaced
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +73,29 @@ class Known(Protocol):
 
     def joint(self, groups: Any, n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups, with the draws they go with."""
+
+
+def group_labels(columns: Sequence[NDArray[Any]]) -> list[NDArray[np.str_]]:
+    """The label of each row's group, level by level: `WA`, and `WA:King` within it."""
+    texts = [np.asarray(columns[0]).astype(str)]
+    if len(columns) > 1:
+        pairs = zip(*(np.asarray(column).tolist() for column in columns), strict=True)
+        texts.append(np.array([":".join(map(str, pair)) for pair in pairs]))
+    return texts
+
+
+def with_known(
+    points: Array, known: Known, labels: NDArray[np.str_], n: int, **asked: Any
+) -> tuple[Array, tuple[tuple[NDArray[Any], Array], ...]]:
+    """Draws (n, d), and for each level the labels and parameters of known groups.
+
+    `labels` are those of rows, on the outer level.
+    """
+    held = np.intersect1d(labels, known.labels().astype(str))
+    if not len(held):
+        return points[spaced(len(points), n)], ()
+    found = known.joint(held, n, **asked)
+    return found.points, found.levels
 
 
 @dataclass(frozen=True)

@@ -67,11 +67,7 @@ class RowFunctions:
 
     def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
         """Draws of the unconstrained parameters from the prior, (n, dim)."""
-        assert self.draw_prior is not None
-        draws = [call("draw_prior", self.draw_prior, rng) for _ in range(n)]
-        if self.natural:
-            return np.array([self.parameters.unconstrain(draw) for draw in draws])
-        return np.array(draws, dtype=np.float64)
+        return prior_draws(self.draw_prior, self.parameters if self.natural else None, n, rng)
 
     def each(self, points: Array) -> Iterator[Any]:
         """Each point in the form that functions take."""
@@ -143,6 +139,23 @@ class FunctionRows:
 
     def observed(self) -> dict[str, Array]:
         return dict(self.rows)
+
+
+def prior_draws(
+    draw_prior: Callable[..., Any] | None,
+    parameters: Parameters | None,
+    n: int,
+    rng: np.random.Generator,
+) -> Array:
+    """Draws of the unconstrained parameters by a user's function, (n, dim).
+
+    Without `parameters`, what the function returns is unconstrained.
+    """
+    assert draw_prior is not None
+    draws = [call("draw_prior", draw_prior, rng) for _ in range(n)]
+    if parameters is None:
+        return np.array(draws, dtype=np.float64)
+    return np.array([parameters.unconstrain(draw, "draw_prior") for draw in draws])
 
 
 def named_responses(drawn: Any) -> dict[str, Any]:

@@ -71,9 +71,11 @@ def from_functions(
     backend: Literal["numpy", "jax"] = ...,
     initial: Any = ...,
     simulate: Callable[..., Any] | None = ...,
+    draw_prior: Callable[..., Any] | None = ...,
     local: Mapping[str, Any],
     groups: str,
     log_local: Callable[[Any, Any], Any] | Mapping[str, Callable[[Any, Any], Any]],
+    draw_local: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = ...,
 ) -> ProgramModel: ...
 def from_functions(
     log_prior: LogPrior,
@@ -91,6 +93,7 @@ def from_functions(
     local: Mapping[str, Any] | None = None,
     groups: str | None = None,
     log_local: Callable[[Any, Any], Any] | Mapping[str, Callable[[Any, Any], Any]] | None = None,
+    draw_local: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None,
 ) -> FunctionModel | JaxFunctionModel | ProgramModel:
     """A model from two plain functions.
 
@@ -149,19 +152,24 @@ def from_functions(
         `log_local(parameters, local)`: the log density of the local parameters given the global
         ones, one number for each group; `local["z"]` has shape (n_groups, 2). Where groups nest,
         the function of the inner ones also gets the parameters of the group around each of them.
+    draw_local
+        `draw_local(parameters, n, rng)`: local parameters of n groups, drawn given the global ones,
+        in the form that `log_local` takes. `Result.predict` needs it for groups that the run does
+        not know, and `Result.prior_predictive` for all. Where groups nest, a dictionary with a
+        function for each column; that of the inner ones is `draw(parameters, outer, n, rng)`, where
+        `outer` has the parameters of the group around each of them.
     """
     scales, backends = ("natural", "unconstrained"), ("numpy", "jax")
     require(scale in scales, f"scale must be 'natural' or 'unconstrained', not {scale!r}.")
     require(backend in backends, f"backend must be 'numpy' or 'jax', not {backend!r}.")
     for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
         require(callable(function), f"{name} must be a function, not {function!r}.")
-    if local is not None or groups is not None or log_local is not None:
-        others = (gradient, pointwise, draw_prior)
-        plain = scale == "natural" and not vectorised and others == (None, None, None)
+    if any(given is not None for given in (local, groups, log_local, draw_local)):
+        plain = scale == "natural" and not vectorised and gradient is None and pointwise is None
         require(
             plain,
-            "Models with local parameters take none of `scale`, `vectorised`, `gradient`, "
-            "`pointwise` and `draw_prior`.",
+            "Models with local parameters take none of `scale`, `vectorised`, `gradient` and "
+            "`pointwise`.",
         )
         known = Functions(log_prior, log_likelihood, declared(parameters), scale)
         start = _start(known, initial)
@@ -174,7 +182,9 @@ def from_functions(
             groups,
             backend,
             start,
-            simulate,
+            simulate=simulate,
+            draw_prior=draw_prior,
+            draw_local=draw_local,
         )
     require(
         not (vectorised and backend == "jax"),

@@ -3,6 +3,8 @@
 from functools import partial
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
 from quorate.models.arrays import AnyArray
@@ -82,6 +84,9 @@ class RowProgram(Program, Protocol):
 
     def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
         """The same, at parameters of groups that are drawn from their prior; if it can do that."""
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws of the unconstrained global parameters from their prior, (n, d); likewise."""
 
     def observed(self, inputs: Any) -> dict[str, Array]:
         """What was observed, (n_rows, ...), sorted by group. Other arrays may be there, too."""

@@ -1,8 +1,10 @@
 """A model with local parameters from plain functions, in numpy or JAX."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError
@@ -10,16 +12,15 @@ from quorate.models.arrays import AnyArray
 from quorate.models.checks import call, require_scalar
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import Backend, JaxBackend, NumpyBackend
-from quorate.models.groups.programs.function_checks import (
-    drawn_responses,
-    lacks_of_functions,
-    require_shape,
-)
+from quorate.models.groups.programs.function_checks import require_shape
+from quorate.models.groups.programs.function_draws import GroupsOfRows, Simulators, simulators
 from quorate.models.groups.programs.model import JaxProgramModel, ProgramModel
-from quorate.models.groups.programs.nested_functions import from_nested_functions
-from quorate.models.groups.programs.refusals import NO_PRIOR, one_level, require_few_dimensions
+from quorate.models.groups.programs.nested import OuterProgram
+from quorate.models.groups.programs.nested_functions import NestedFunctions, from_nested_functions
+from quorate.models.groups.programs.refusals import one_level, require_few_dimensions
 from quorate.models.groups.programs.shards import codes_of, compact
 from quorate.models.parameters import Parameters, declared
+from quorate.models.programs.function_rows import prior_draws
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 
@@ -36,8 +37,8 @@ class LocalFunctions:
         What is global, and what each group has.
     groups
         The column that defines groups.
-    simulate
-        `simulate` of `from_functions`, if it was given.
+    draws
+        What the user gave to draw with.
     """
 
     prior: Callable[..., Any]
@@ -46,9 +47,19 @@ class LocalFunctions:
     parameters: Parameters
     local: Parameters
     groups: str
-    simulate: Callable[..., Any] | None = None
+    draws: Simulators
 
     within = None
+
+    @property
+    def local_parameters(self) -> tuple[Parameters, ...]:
+        """What the groups of each level have."""
+        return (self.local,)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that define groups."""
+        return (self.groups,)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,23 +95,27 @@ class LocalFunctions:
         return values
 
     def lacks(self, ability: Ability) -> str:
-        return lacks_of_functions(ability, self.simulate)
+        return self.draws.lacks(ability)
 
     def responses(self, points: Array, z: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
         local = (self.local.constrain(at[inputs["index"]]) for at in z)
-        each = zip(map(self.parameters.constrain, points), local, seeds, strict=True)
-        return drawn_responses(self.simulate, each, inputs["rows"])
-
-    def predicted(
-        self, points: Array, values: Array, rows: Shard, seeds: Seeds
-    ) -> dict[str, Array]:
-        """Responses of rows whose groups have these natural values, (n_points, n_rows, r)."""
-        local = map(self.local.of_values, values)
-        each = zip(map(self.parameters.constrain, points), local, seeds, strict=True)
-        return drawn_responses(self.simulate, each, rows)
+        rngs = map(np.random.default_rng, seeds)
+        each = zip(map(self.parameters.constrain, points), local, rngs, strict=True)
+        return self.draws.responses(each, inputs["rows"])
 
     def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
-        raise BadInputError(NO_PRIOR)
+        groups = GroupsOfRows.unknown(self.local, inputs["index"], len(points))
+        return self.predicted(points, (groups,), inputs["rows"], seeds)
+
+    def predicted(
+        self, points: Array, levels: Sequence[GroupsOfRows], rows: Shard, seeds: Seeds
+    ) -> dict[str, Array]:
+        """Responses of rows at points (n, d), where groups that are not known are drawn."""
+        given = map(self.parameters.constrain, points)
+        return self.draws.responses_of(given, levels, rows, seeds)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        return prior_draws(self.draws.draw_prior, self.parameters, n, rng)
 
     def observed(self, inputs: Any) -> dict[str, Array]:
         return dict(inputs["rows"])
@@ -124,6 +139,13 @@ class LocalFunctions:
         return self.parameters.named(draws)
 
 
+def functions_of(model: object) -> LocalFunctions | NestedFunctions | None:
+    """The functions of a model of `from_functions` with local parameters; None for other models."""
+    program = model.program if isinstance(model, ProgramModel) else None
+    held = program.two if isinstance(program, OuterProgram) else program
+    return held if isinstance(held, LocalFunctions | NestedFunctions) else None
+
+
 def from_local_functions(
     log_prior: Callable[..., Any],
     log_local: Any,
@@ -133,9 +155,9 @@ def from_local_functions(
     groups: str | None,
     backend: str,
     start: tuple[float, ...],
-    simulate: Callable[..., Any] | None = None,
+    **draws: Any,
 ) -> ProgramModel:
-    """The model of `from_functions` with `local`."""
+    """The model of `from_functions` with `local`; `draws` are the parameters of `simulators`."""
     if not isinstance(local, Mapping):
         raise BadInputError(f'local must be a dictionary such as {{"z": Real(2)}}, not {local!r}.')
     if isinstance(groups, str) and "/" in groups:
@@ -148,7 +170,7 @@ def from_local_functions(
             groups,
             backend,
             start,
-            simulate,
+            **draws,
         )
     column = one_level(groups, "groups must name the column")
     if not callable(log_local):
@@ -158,9 +180,8 @@ def from_local_functions(
         )
     own = declared(local)
     require_few_dimensions(own.dim, ", ".join(own.names))
-    functions = LocalFunctions(
-        log_prior, log_local, log_likelihood, parameters, own, column, simulate
-    )
+    given = simulators(**draws, columns=(column,))
+    functions = LocalFunctions(log_prior, log_local, log_likelihood, parameters, own, column, given)
     if backend == "jax":
         return JaxProgramModel(functions, start, JaxBackend())
     return ProgramModel(functions, start, NumpyBackend())

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from quorate.models.groups.programs.backends import Backend, OfPoint
 from quorate.models.groups.programs.integral import Arguments
 from quorate.models.groups.programs.nested import Anchors, OuterProgram
 from quorate.models.groups.programs.single_rows import ProgramRows
+from quorate.models.groups.programs.stages import Ready, Stage
 from quorate.models.memo import PerShard
 from quorate.models.programs.jaxed_many import points_at_once, rows_in
 from quorate.models.protocol import Shard
@@ -25,24 +26,6 @@ from quorate.models.rows import Ability
 _NUMBERS = 1 << 24  # uniform numbers held at a time, for draws of local parameters
 _FEW_GROUPS, _FEW_ROWS = 300, 10_000  # that may stand for all groups of a shard
 _STEP = 1e-5  # of finite differences of the integrated likelihood
-
-
-class Ready(NamedTuple):
-    """A shard, ready for integrals; or the reason why they cannot be computed."""
-
-    given: Arguments
-    codes: IntArray
-    centres: tuple[Array, ...]  # natural values at the anchors, (m, r), level by level
-    refused: str = ""
-
-
-class Stage(NamedTuple):
-    """One level of groups: given those around them, local parameters are drawn from it."""
-
-    at: AtPoint
-    level: Level
-    given: Arguments
-    codes: IntArray
 
 
 @dataclass(frozen=True)
@@ -178,6 +161,9 @@ class ProgramModel:
 
     def lacks(self, ability: Ability) -> str:
         return self.program.lacks(ability)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        return self.row_program.prior_draws(n, rng)
 
     def group_log_likelihoods(self, points: Array, shard: Shard, groups: IntArray) -> Array:
         given, n_rows = self._of_groups(shard, groups)

@@ -88,6 +88,9 @@ class TwoLevels(Protocol):
     def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
         """The same, at parameters of groups that are drawn from their prior; if it can do that."""
 
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws of the unconstrained global parameters from their prior, (n, d); likewise."""
+
     def observed(self, inputs: Any) -> dict[str, Array]:
         """What was observed, (n_rows, ...). Other arrays may be there, too."""
 
@@ -182,6 +185,9 @@ class InnerProgram:
 
     def simulated(self, points: Array, inputs: InnerInputs, seeds: Seeds) -> dict[str, Array]:
         return self.two.simulated(points, inputs.inputs, seeds)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        return self.two.prior_draws(n, rng)
 
     def observed(self, inputs: InnerInputs) -> dict[str, Array]:
         return self.two.observed(inputs.inputs)

@@ -1,28 +1,26 @@
 """A model with two levels of local parameters from plain functions, in JAX."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.errors import BadInputError, require
+from quorate.errors import require
 from quorate.models.arrays import AnyArray
 from quorate.models.checks import call, require_scalar
 from quorate.models.groups.levels import Level
 from quorate.models.groups.nesting import Nesting
 from quorate.models.groups.programs.backends import Backend, JaxBackend
-from quorate.models.groups.programs.function_checks import (
-    drawn_responses,
-    lacks_of_functions,
-    require_shape,
-)
+from quorate.models.groups.programs.function_checks import require_shape
+from quorate.models.groups.programs.function_draws import GroupsOfRows, Simulators, simulators
 from quorate.models.groups.programs.model import JaxProgramModel
 from quorate.models.groups.programs.nested import OuterProgram
-from quorate.models.groups.programs.refusals import NO_PRIOR, require_few_dimensions
+from quorate.models.groups.programs.refusals import require_few_dimensions
 from quorate.models.groups.programs.shards import codes_of, nested_codes
 from quorate.models.parameters import Parameters, declared
+from quorate.models.programs.function_rows import prior_draws
 from quorate.models.protocol import Shard
 from quorate.models.rows import Ability, Seeds
 
@@ -39,8 +37,8 @@ class NestedFunctions:
         What is global, and what each group has.
     columns
         The columns that define groups, the outer one first.
-    simulate
-        `simulate` of `from_functions`, if it was given.
+    draws
+        What the user gave to draw with.
     """
 
     prior: Callable[..., Any]
@@ -51,11 +49,16 @@ class NestedFunctions:
     outer: Parameters
     inner: Parameters
     columns: tuple[str, str]
-    simulate: Callable[..., Any] | None = None
+    draws: Simulators
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.parameters.names
+
+    @property
+    def local_parameters(self) -> tuple[Parameters, Parameters]:
+        """What the groups of each level have."""
+        return self.outer, self.inner
 
     @property
     def local_dims(self) -> tuple[int, int]:
@@ -114,18 +117,32 @@ class NestedFunctions:
         return found[0], found[1]
 
     def lacks(self, ability: Ability) -> str:
-        return lacks_of_functions(ability, self.simulate)
+        return self.draws.lacks(ability)
 
     def responses(
         self, points: Array, u: Array, v: Array, inputs: Any, seeds: Seeds
     ) -> dict[str, Array]:
         index, within = inputs["index"], inputs["within"]
         local = (self._local(a[within][index], b[index]) for a, b in zip(u, v, strict=True))
-        each = zip(map(self.parameters.constrain, points), local, seeds, strict=True)
-        return drawn_responses(self.simulate, each, inputs["rows"])
+        rngs = map(np.random.default_rng, seeds)
+        each = zip(map(self.parameters.constrain, points), local, rngs, strict=True)
+        return self.draws.responses(each, inputs["rows"])
 
     def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
-        raise BadInputError(NO_PRIOR)
+        index = inputs["index"]
+        places = zip(self.local_parameters, (inputs["within"][index], index), strict=True)
+        levels = [GroupsOfRows.unknown(own, place, len(points)) for own, place in places]
+        return self.predicted(points, levels, inputs["rows"], seeds)
+
+    def predicted(
+        self, points: Array, levels: Sequence[GroupsOfRows], rows: Shard, seeds: Seeds
+    ) -> dict[str, Array]:
+        """Responses of rows at points (n, d), where groups that are not known are drawn."""
+        given = map(self.parameters.constrain, points)
+        return self.draws.responses_of(given, levels, rows, seeds)
+
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        return prior_draws(self.draws.draw_prior, self.parameters, n, rng)
 
     def observed(self, inputs: Any) -> dict[str, Array]:
         return dict(inputs["rows"])
@@ -155,9 +172,9 @@ def from_nested_functions(
     groups: str,
     backend: str,
     start: tuple[float, ...],
-    simulate: Callable[..., Any] | None = None,
+    **draws: Any,
 ) -> JaxProgramModel:
-    """The model of `from_functions` with `groups="outer/inner"`."""
+    """The model of `from_functions` with `groups="outer/inner"`; `draws` are of `simulators`."""
     columns = tuple(groups.split("/"))
     sound = len(columns) == 2 and all(columns) and columns[0] != columns[1]
     require(sound, f'groups must name one column, or two as in "state/county", not {groups!r}.')
@@ -188,7 +205,7 @@ def from_nested_functions(
         outer,
         inner,
         (first, second),
-        simulate,
+        simulators(**draws, columns=columns),
     )
     return JaxProgramModel(OuterProgram(functions), start, JaxBackend())
 

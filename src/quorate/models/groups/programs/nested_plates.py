@@ -182,6 +182,9 @@ class NestedPlateProgram:
         """Draws of what is observed; see `simulation.simulated_levels`."""
         return simulation.simulated_levels(self, points, inputs, seeds, known)
 
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        return simulation.prior_draws(self.plate, n, rng)
+
     def observed(self, inputs: Any) -> dict[str, Array]:
         x = np.zeros(len(self.names))
         u, v = (np.zeros((len(labels), q)) for labels, q in self._labels_and_dims(inputs))
@@ -286,10 +289,6 @@ class NestedPlateModel(JaxProgramModel):
     def rows(self, data: Mapping[str, Any]) -> Shard:
         """The data of shards: the arrays that are cut, rows first."""
         return self.two.split.rows(data)
-
-    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
-        """Draws of the unconstrained parameters from the prior, (n, dim)."""
-        return simulation.prior_draws(self.two.plate, n, rng)
 
     def new_rows(self, rows: Mapping[str, Any]) -> Shard:
         """Rows that a user gives; what is only observed may be missing."""

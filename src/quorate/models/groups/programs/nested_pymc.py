@@ -1,6 +1,6 @@
 """PyMC models with two dimensions of groups that nest, both of which are integrated out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,18 +15,12 @@ from quorate.models.groups.programs.nested import OuterProgram
 from quorate.models.groups.programs.nested_examination import NestedExample, examined_levels
 from quorate.models.groups.programs.nested_plates import NestedPlateModel, NestedPlateProgram
 from quorate.models.groups.programs.plates import Constants
-from quorate.models.groups.programs.pymc_forward import one_by_one
-from quorate.models.groups.programs.pymc_graph import LocalGraph
 from quorate.models.groups.programs.pymc_reading import (
     Reading,
-    Term,
-    axes_of_rows,
     held_rows,
     read,
-    rows_first,
-    shown_values,
-    summed,
 )
+from quorate.models.groups.programs.pymc_terms import PymcTerms, shown_values
 from quorate.models.programs.pymc_axes import axes_of_pymc
 from quorate.models.programs.pymc_graph import ancestors
 from quorate.models.protocol import Shard
@@ -35,34 +29,26 @@ from quorate.models.splitting import Split
 
 
 @dataclass(frozen=True)
-class NestedPymcPlate:
+class NestedPymcPlate(PymcTerms):
     """A PyMC model with two dimensions of groups of any sizes; a `nested_plates.NestedPlate`.
 
     Parameters
     ----------
-    graph
-        Its functions.
-    terms
-        Terms of the likelihood.
+    graph, terms
+        Its functions, and the terms of its likelihood.
     shown
         Names of what is reported of outer and of inner groups.
     example
         Rows, constants and numbers of groups.
     """
 
-    graph: LocalGraph
-    terms: tuple[Term, ...]
     shown: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     example: NestedExample = ({}, {}, (0, 0))
-
-    def log_prior(self, x: AnyArray) -> AnyArray:
-        return self.graph.log_prior(x)
 
     def densities(
         self, x: AnyArray, u: AnyArray, v: AnyArray, rows: Mapping[str, Any], constants: Constants
     ) -> tuple[AnyArray, AnyArray, AnyArray]:
-        found = self.graph.terms(x, (u, v), rows, constants)
-        outer, inner, of_rows = summed(self.graph, self.terms, found)
+        outer, inner, of_rows = self.densities_at(x, (u, v), rows, constants)
         return outer, inner, of_rows
 
     def reported(
@@ -94,31 +80,12 @@ class NestedPymcPlate:
         constants: Constants,
         key: Seeds,
     ) -> dict[str, Array]:
-        found = self.graph.forward.responses(x, known, is_known, rows, constants, key)
-        return rows_first(found, axes_of_rows(self.graph, self.terms))
-
-    def prior_draw(self, key: Seeds) -> Array:
-        return self.graph.forward.prior_draw(key)
-
-    def at_points(self, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-        return one_by_one(function)
+        return self.drawn(x, known, is_known, rows, constants, key)
 
     def observed(
         self, x: AnyArray, u: AnyArray, v: AnyArray, rows: Mapping[str, Any], constants: Constants
     ) -> dict[str, Array]:
-        found = self.graph.forward.observed(rows, constants)
-        return rows_first(found, axes_of_rows(self.graph, self.terms))
-
-    @property
-    def observed_names(self) -> tuple[str, ...]:
-        return tuple(axes_of_rows(self.graph, self.terms))
-
-    @property
-    def roles(self) -> Mapping[str, str]:
-        return self.graph.roles
-
-    def constrain(self, draws: Array) -> dict[str, Array]:
-        return self.graph.constrain(draws)
+        return self.held(rows, constants)
 
     def axes(self) -> Axes:
         return axes_of_pymc(self.graph.model, self.graph.global_names, self.graph.split)

@@ -177,6 +177,9 @@ class PlateProgram:
         found: dict[str, Array] = self.plate.at_points(of_point)(both, inputs, len(inputs["index"]))
         return found
 
+    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
+        return simulation.prior_draws(self.plate, n, rng)
+
     def observed(self, inputs: Any) -> dict[str, Array]:
         dim, m = len(self.names), len(inputs["labels"])
         placed, constants = self.placed(np.zeros((m, self.local_dim)), inputs, JaxBackend())
@@ -242,10 +245,6 @@ class PlateModel(JaxProgramModel):
     def rows(self, data: Mapping[str, Any]) -> Shard:
         """The data of shards: the arrays that are cut, rows first."""
         return self.program.split.rows(data)
-
-    def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
-        """Draws of the unconstrained parameters from the prior, (n, dim)."""
-        return simulation.prior_draws(self.program.plate, n, rng)
 
     def new_rows(self, rows: Mapping[str, Any]) -> Shard:
         """Rows that a user gives; what is only observed may be missing."""

@@ -1,6 +1,6 @@
 """PyMC models with a dimension of groups, whose latent variables are integrated out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,17 +16,11 @@ from quorate.models.groups.programs.examination import Example, examined
 from quorate.models.groups.programs.nested_plates import NestedPlateModel
 from quorate.models.groups.programs.nested_pymc import from_nested_pymc
 from quorate.models.groups.programs.plates import Constants, PlateModel, PlateProgram
-from quorate.models.groups.programs.pymc_forward import one_by_one
-from quorate.models.groups.programs.pymc_graph import LocalGraph
 from quorate.models.groups.programs.pymc_reading import (
-    Term,
-    axes_of_rows,
     held_rows,
     read,
-    rows_first,
-    shown_values,
-    summed,
 )
+from quorate.models.groups.programs.pymc_terms import PymcTerms, shown_values
 from quorate.models.groups.programs.refusals import one_level
 from quorate.models.programs.pymc_axes import axes_of_pymc
 from quorate.models.protocol import Shard
@@ -35,34 +29,26 @@ from quorate.models.splitting import Split
 
 
 @dataclass(frozen=True)
-class PymcPlate:
+class PymcPlate(PymcTerms):
     """A PyMC model with a dimension of groups of any size; a `plates.Plate`.
 
     Parameters
     ----------
-    graph
-        Its functions.
-    terms
-        Terms of the likelihood.
+    graph, terms
+        Its functions, and the terms of its likelihood.
     shown
         Names of what is reported of groups.
     example
         Rows, constants and the number of groups.
     """
 
-    graph: LocalGraph
-    terms: tuple[Term, ...]
     shown: tuple[str, ...] = ()
     example: Example = ({}, {}, 0)
-
-    def log_prior(self, x: AnyArray) -> AnyArray:
-        return self.graph.log_prior(x)
 
     def densities(
         self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
     ) -> tuple[AnyArray, AnyArray]:
-        found = self.graph.terms(x, (z,), rows, constants)
-        own, of_rows = summed(self.graph, self.terms, found)
+        own, of_rows = self.densities_at(x, (z,), rows, constants)
         return own, of_rows
 
     def reported(
@@ -85,39 +71,19 @@ class PymcPlate:
         constants: Constants,
         key: Seeds,
     ) -> dict[str, Array]:
-        found = self.graph.forward.responses(x, known, (is_known,), rows, constants, key)
-        return rows_first(found, axes_of_rows(self.graph, self.terms))
-
-    def prior_draw(self, key: Seeds) -> Array:
-        return self.graph.forward.prior_draw(key)
-
-    def at_points(self, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-        return one_by_one(function)
+        return self.drawn(x, known, (is_known,), rows, constants, key)
 
     def observed(
         self, x: AnyArray, z: AnyArray, rows: Mapping[str, Any], constants: Constants
     ) -> dict[str, Array]:
-        found = self.graph.forward.observed(rows, constants)
-        return rows_first(found, axes_of_rows(self.graph, self.terms))
-
-    @property
-    def observed_names(self) -> tuple[str, ...]:
-        return tuple(axes_of_rows(self.graph, self.terms))
-
-    @property
-    def roles(self) -> Mapping[str, str]:
-        return self.graph.roles
-
-    def constrain(self, draws: Array) -> dict[str, Array]:
-        return self.graph.constrain(draws)
+        return self.held(rows, constants)
 
     def axes(self, n_groups: int) -> Axes:
         graph = self.graph
         return axes_of_pymc(graph.model, (*graph.global_names, *self.shown), graph.split)
 
     def group_axis(self, name: str) -> int:
-        dims, (dimension,) = self.graph.dims_of(name), self.graph.dimensions
-        return dims.index(dimension) if dimension in dims else 0
+        return self.graph.axis_of(name)
 
     def group_names(self) -> Labels | None:
         values = self.graph.model.coords[self.graph.dimensions[0]]

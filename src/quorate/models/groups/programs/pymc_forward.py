@@ -56,16 +56,26 @@ class ForwardGraph:
         x
             Unconstrained global parameters, (d,).
         known
-            Local variables on their natural scale, groups first: (m, *shape) each.
+            Variables of groups on their natural scale, groups first: (m, *shape) each.
         is_known
-            Whether they count, (m,) for each level. The variables of other groups are drawn given
-            x, and given those of the groups that they are in.
+            Whether they count, (m,) for each level. Latent variables of other groups are drawn
+            given x, and given those of the groups that they are in.
         """
         marks: list[BoolArray] = [np.asarray(each, dtype=bool) for each in is_known]
-        levels = zip(self.graph.levels, marks, strict=True)
-        local = [self._known(rv, known, mark) for level, mark in levels for rv in level]
-        inputs = [np.asarray(x), *local, *marks, *self._data(rows, constants)]
-        return self._named(drawn(self._responses, np.asarray(seed), *inputs))
+        names = tuple(
+            name for name in self.graph.of_groups if name in known and self._level(name) >= 0
+        )
+        if names not in self._responses:
+            self._responses[names] = self._responding(names), self._hidden(names)
+        function, hidden = self._responses[names]
+        require(
+            not hidden or not any(mark.any() for mark in marks),
+            f"quorate does not report {hidden} of groups, so it cannot predict rows of known "
+            "groups. Ask for rows of new groups only.",
+        )
+        values = [np.moveaxis(np.asarray(known[n]), 0, self.graph.axis_of(n)) for n in names]
+        inputs = [np.asarray(x), *values, *marks, *self._data(rows, constants)]
+        return self._named(drawn(function, np.asarray(seed), *inputs))
 
     def prior_draw(self, seed: Seeds) -> Array:
         """A draw of the unconstrained global parameters from their prior, (d,)."""
@@ -76,16 +86,20 @@ class ForwardGraph:
         found = self._observed(*self._data(rows, constants))
         return self._named(found)
 
-    def _known(self, rv: Any, known: Mapping[str, AnyArray], is_known: BoolArray) -> Array:
-        """The known values of a local variable, as the model has its axes."""
-        require(
-            rv.name in known or not is_known.any(),
-            f"quorate does not report {rv.name} of groups, so it cannot predict rows of known "
-            "groups. Ask for rows of new groups only.",
-        )
-        graph = self.graph
-        nothing = np.zeros((len(is_known), *graph.local_shape(rv)))
-        return np.moveaxis(np.asarray(known.get(rv.name, nothing)), 0, graph.axis_of(rv))
+    def _level(self, name: str) -> int:
+        """The level of a variable of groups; -1 if its dimensions do not say."""
+        dims = self.graph.dims_of(name)
+        return next((i for i, one in enumerate(self.graph.dimensions) if one in dims), -1)
+
+    def _hidden(self, names: Sequence[str]) -> str:
+        """Latent variables of groups that rows depend on, even if these variables are known."""
+        model, local = self.graph.model, self.graph.local
+        known = [model[name] for name in names]
+        reach = load("pytensor.graph.traversal", "pymc").ancestors
+        targets = (*observed_in(model), *local)
+        above = [set(reach([one], blockers=known)) - {one} for one in targets]
+        matter = set().union(*above) - set(known)
+        return ", ".join(rv.name for rv in local if rv in matter)
 
     def _named(self, found: list[Array]) -> dict[str, Array]:
         observed = observed_in(self.graph.model)
@@ -110,37 +124,49 @@ class ForwardGraph:
         return compiled(list(data.values()), replaced(values, data), _MODE)
 
     @cached_property
-    def _responses(self) -> Callable[..., Any]:
-        """Function of x, local variables, marks of those that are known, rows and constants."""
+    def _responses(self) -> dict[tuple[str, ...], tuple[Callable[..., Any], str]]:
+        """By the names of known variables: the function, and what is hidden from it."""
+        return {}
+
+    def _responding(self, names: Sequence[str]) -> Callable[..., Any]:
+        """Function of x, known variables, marks of groups that are known, rows and constants."""
         graph, model = self.graph, self.graph.model
         x, placed = graph.placed()
         data = self._inputs
         natural = replaced(model.replace_rvs_by_values(graph.globals), {**placed, **data})
         new = {**data, **dict(zip(graph.globals, natural, strict=True))}
-        known, marks = [], []
-        for level, variables in enumerate(graph.levels):
-            marks.append(load("pytensor.tensor", "pymc").vector(f"is_known_{level}", dtype="bool"))
-            for rv in variables:
-                known.append(open_input(rv, rv.name))
-                new[rv] = self._known_or_drawn(rv, known[-1], marks[-1], new)
+        vector = load("pytensor.tensor", "pymc").vector
+        marks = [vector(f"is_known_{one}", dtype="bool") for one in range(len(graph.levels))]
+        latent = [rv.name for rv in graph.local]
+        known = {name: open_input(model[name], name) for name in names}
+        for name in graph.of_groups:
+            if name not in known and name not in latent:
+                continue
+            variable, mark = model[name], marks[self._level(name)]
+            size = self._resized(variable, mark) if name in latent else variable
+            (value,) = replaced([size], new)
+            new[variable] = self._known_or(value, known.get(name), mark, graph.axis_of(name))
         outputs = []
         for rv in observed_in(model):
             value = model.rvs_to_values[rv]
             outputs += replaced([resized(rv, data.get(value, value))], new)
             new[rv] = outputs[-1]
-        return compiled([x, *known, *marks, *data.values()], outputs, _MODE)
+        return compiled([x, *known.values(), *marks, *data.values()], outputs, _MODE)
 
-    def _known_or_drawn(self, rv: Any, known: Any, mark: Any, new: Mapping[Any, Any]) -> Any:
-        """A local variable: the known value of some groups, and a draw of the others."""
-        graph, axis = self.graph, self.graph.axis_of(rv)
+    def _resized(self, rv: Any, mark: Any) -> Any:
+        """A latent variable of as many groups as there are marks."""
         n_batch = rv.ndim - rv.owner.op.ndim_supp
-        size: list[Any] = list(graph.shapes[rv.name][:n_batch])
-        size[axis] = mark.shape[0]
-        shapes = load("pymc.distributions.shape_utils", "pymc")
-        (drawn_now,) = replaced([shapes.change_dist_size(rv, size)], new)
-        order = [0 if place == axis else "x" for place in range(rv.ndim)]
+        size: list[Any] = list(self.graph.shapes[rv.name][:n_batch])
+        size[self.graph.axis_of(rv.name)] = mark.shape[0]
+        return load("pymc.distributions.shape_utils", "pymc").change_dist_size(rv, size)
+
+    def _known_or(self, value: Any, known: Any, mark: Any, axis: int) -> Any:
+        """The known value of some groups, and another of the others."""
+        if known is None:
+            return value
+        order = [0 if place == axis else "x" for place in range(value.ndim)]
         switch = load("pytensor.tensor", "pymc").switch
-        return switch(mark.dimshuffle(*order), known, drawn_now)
+        return switch(mark.dimshuffle(*order), known, value)
 
     @cached_property
     def _prior(self) -> Callable[..., Any]:

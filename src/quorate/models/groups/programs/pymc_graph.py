@@ -100,18 +100,18 @@ class LocalGraph:
     ) -> dict[str, AnyArray]:
         """Natural values of groups, with their axis of groups first."""
         values = _call(self._compiled["told"], self._inputs(x, z, rows, constants))
-        named = dict(zip(self._of_groups, values, strict=True))
-        xp, axes = jax_in_float64().numpy, {rv.name: self.axis_of(rv) for rv in self.local}
-        return {name: xp.moveaxis(value, axes.get(name, 0), 0) for name, value in named.items()}
+        named = dict(zip(self.of_groups, values, strict=True))
+        move = jax_in_float64().numpy.moveaxis
+        return {name: move(value, self.axis_of(name), 0) for name, value in named.items()}
 
-    def axis_of(self, rv: Any) -> int:
-        """The axis of groups of a local variable."""
-        dims = self.dims_of(rv.name)
-        return next(dims.index(one) for one in self.dimensions if one in dims)
+    def axis_of(self, name: str) -> int:
+        """The axis of groups of a variable; the first if its dimensions do not say."""
+        dims = self.dims_of(name)
+        return next((dims.index(one) for one in self.dimensions if one in dims), 0)
 
     def local_shape(self, rv: Any) -> tuple[int, ...]:
         """The shape of a group's part of an unconstrained local variable."""
-        shape, axis = self.shapes[rv.name], self.axis_of(rv)
+        shape, axis = self.shapes[rv.name], self.axis_of(rv.name)
         return shape[:axis] + shape[axis + 1 :]
 
     def dims_of(self, name: str) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class LocalGraph:
             for rv in level:
                 shape = self.local_shape(rv)
                 part = values[:, start : start + prod(shape)].reshape(len(values), *shape)
-                parts.append(xp.moveaxis(part, 0, self.axis_of(rv)))
+                parts.append(xp.moveaxis(part, 0, self.axis_of(rv.name)))
                 start += prod(shape)
         arrays = self.split.restored(rows, xp).values()
         return [x, *parts, *arrays, *(constants[name] for name in self.constants)]
@@ -138,7 +138,7 @@ class LocalGraph:
         return ForwardGraph(self)
 
     @cached_property
-    def _of_groups(self) -> tuple[str, ...]:
+    def of_groups(self) -> tuple[str, ...]:
         """Names of variables with one entry for each group that depend on local ones."""
         local, cut = set(self.local), self._cut
         own = [rv.name for rv in self.local]
@@ -172,7 +172,7 @@ class LocalGraph:
         terms += [named[name] for name, role in self.roles.items() if role != "prior"]
         told, natural = (
             model.replace_rvs_by_values([model[name] for name in names])
-            for names in (self._of_groups, self.global_names)
+            for names in (self.of_groups, self.global_names)
         )
         inputs, all_placed = [x, *fresh.values()], {**placed, **fresh}
         with jax_in_float64().ensure_compile_time_eval():  # constants are not part of a trace
@@ -202,7 +202,7 @@ class LocalGraph:
         return {v: open_input(v, name) for name, v in (*values.items(), *held.items())}
 
     def __getstate__(self) -> dict[str, Any]:
-        made = {"_compiled", "fresh", "forward", "_of_groups", "global_names"}
+        made = {"_compiled", "fresh", "forward", "of_groups", "global_names"}
         return {name: value for name, value in vars(self).items() if name not in made}
 
 

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorate._extras import jax_in_float64
 from quorate._types import Array
 from quorate.errors import require
-from quorate.models.arrays import AnyArray
-from quorate.models.groups.programs.plates import Constants, started, sums_along
+from quorate.models.groups.programs.plates import Constants, started
 from quorate.models.groups.programs.pymc_graph import LocalGraph
+from quorate.models.groups.programs.pymc_terms import Term
 from quorate.models.groups.programs.refusals import require_few_dimensions
 from quorate.models.programs.pymc_graph import (
     ancestors,
@@ -23,17 +22,6 @@ from quorate.models.programs.pymc_graph import (
 )
 from quorate.models.protocol import Shard
 from quorate.models.splitting import Split, read_roles
-
-
-class Term(NamedTuple):
-    """A term of the likelihood: one log density for each group of a level, or for each row.
-
-    `level` is the number of levels if they are for rows, which lie along `axis`.
-    """
-
-    name: str
-    level: int
-    axis: int
 
 
 class Reading(NamedTuple):
@@ -76,7 +64,7 @@ def read(
     data = data_of(model)
     constants = {name: value_of(data[name]) for name in graph.constants}
     firsts = [level[0] for level in graph.levels]
-    sizes = tuple(shapes[rv.name][graph.axis_of(rv)] for rv in firsts)
+    sizes = tuple(shapes[rv.name][graph.axis_of(rv.name)] for rv in firsts)
     local_dims = tuple(sum(prod(graph.local_shape(rv)) for rv in level) for level in graph.levels)
     require_few_dimensions(sum(local_dims), ", ".join(rv.name for rv in graph.local))
     values = [model.rvs_to_values[rv] for rv in graph.globals]
@@ -91,36 +79,6 @@ def held_rows(graph: LocalGraph, data: Mapping[str, Any] | None = None) -> Shard
     """The data of shards, rows first; by default those in the PyMC model."""
     held = {name: value_of(variable) for name, variable in data_of(graph.model).items()}
     return graph.split.rows(held if data is None else data)
-
-
-def summed(graph: LocalGraph, terms: Sequence[Term], densities: list[AnyArray]) -> list[AnyArray]:
-    """Log densities of the groups of each level, and of rows."""
-    sums: list[list[AnyArray]] = [[] for _ in range(len(graph.dimensions) + 1)]
-    found = iter(densities)
-    for level, variables in enumerate(graph.levels):
-        sums[level] += [sums_along(next(found), graph.axis_of(rv)) for rv in variables]
-    for term, density in zip(terms, found, strict=True):
-        sums[term.level].append(sums_along(density, term.axis))
-    return [sum(some) for some in sums]
-
-
-def shown_values(told: Mapping[str, AnyArray], names: Sequence[str], n_groups: int) -> AnyArray:
-    """Values of some variables of groups, side by side: (n_groups, r)."""
-    xp = jax_in_float64().numpy
-    return xp.concatenate([told[name].reshape(n_groups, -1) for name in names], axis=1)
-
-
-def axes_of_rows(graph: LocalGraph, terms: Sequence[Term]) -> dict[str, int]:
-    """The axis of rows of each variable that is observed of rows."""
-    n_levels, factors = len(graph.dimensions), graph.roles
-    return {
-        one.name: one.axis for one in terms if one.level == n_levels and one.name not in factors
-    }
-
-
-def rows_first(draws: Mapping[str, Array], axes: Mapping[str, int]) -> dict[str, Array]:
-    """Draws of what is observed of rows, rows first."""
-    return {name: np.moveaxis(draws[name], axis, 0) for name, axis in axes.items()}
 
 
 def _refuse(graph: LocalGraph) -> None:

@@ -26,12 +26,6 @@ def one_level(name: object, what: str) -> str:
     )
 
 
-NO_PRIOR = (
-    "Functions with local parameters do not draw from their prior. Formulas with groups do, and "
-    "NumPyro and PyMC programs."
-)
-
-
 def lacks_of_plates(ability: Ability, observed: tuple[str, ...], roles: Mapping[str, str]) -> str:
     """What a program with plates of groups lacks, by what it observes and its factors' roles."""
     if ability == "responses" and not observed:
