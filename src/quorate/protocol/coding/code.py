@@ -152,11 +152,8 @@ class GradientCode:
         answered[list(received)] = True
         return answered
 
-    def amplification(self, received: Collection[int]) -> float:
-        """Largest over shards of Σ_k |a_k B_ks|: what multiplies any mismatch of replicas."""
-        return self._amplification(self.decoding_vector(received))
-
-    def _amplification(self, vector: CodedArray) -> float:
+    def amplification(self, vector: CodedArray) -> float:
+        """Largest over shards of Σ_k |a_k B_ks|: what a multiplies any mismatch of replicas by."""
         terms = np.abs(vector)[:, None] * self._coefficient_sizes
         return float(np.bincount(self.held.ravel(), terms.ravel()).max())
 
@@ -165,7 +162,7 @@ class GradientCode:
         return np.abs(self.coefficients)
 
     def _warn_if_useless(self, vector: CodedArray) -> None:
-        amplification = self._amplification(vector)
+        amplification = self.amplification(vector)
         if amplification * _ROUNDING > _TOLERABLE:
             warn(
                 f"the {self.name} code for {self.n_workers} workers multiplies rounding errors "
