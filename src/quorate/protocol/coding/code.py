@@ -121,12 +121,13 @@ class GradientCode:
 
     def cell_of(self, worker: int) -> range:
         """All workers of the cell that has `worker`."""
-        return self._members[worker]
+        workers, _ = self.cells[self.cell_numbers[worker]]
+        return range(self.n_workers)[workers]
 
     @cached_property
-    def _members(self) -> list[range]:
-        members = [range(self.n_workers)[workers] for workers, _ in self.cells]
-        return [cell for cell in members for _ in cell]
+    def cell_numbers(self) -> list[int]:
+        """The number of each worker's cell."""
+        return [number for number, (_, cell) in enumerate(self.cells) for _ in range(cell.size)]
 
     def parity(self, worker: int, received: Collection[int]) -> CodedArray | None:
         """y with yB = 0 that vanishes off `received` but not at `worker`, one of them.
@@ -135,7 +136,7 @@ class GradientCode:
         takes. None where its cell does not decode without it.
         """
         answered = self._mask(received)
-        workers, cell = next(c for c in self.cells if c[0].start <= worker < c[0].stop)
+        workers, cell = self.cells[self.cell_numbers[worker]]
         without, with_few = answered[workers].copy(), answered[workers].copy()
         without[worker - workers.start] = False
         if not cell.decodes(without):
