@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array
-from quorate.data.complete import NA
+from quorate.data.complete import NA, require_way
 from quorate.data.cut import Cut
 from quorate.errors import BadInputError, require
 from quorate.models.formulas.columns import (
@@ -25,7 +25,7 @@ from quorate.models.formulas.columns import (
     require_known,
 )
 from quorate.models.formulas.learning import Learner
-from quorate.models.formulas.missing import Completeness, require_way
+from quorate.models.formulas.missing import Completeness
 from quorate.models.formulas.syntax import FUNCTIONS, evaluated
 from quorate.models.formulas.teacher import Teacher
 from quorate.models.groups.levels import Level
