@@ -30,14 +30,13 @@ from math import gcd
 import numpy as np
 from scipy.linalg import block_diag
 
-from quorate._types import Array, CodedArray, IntArray
+from quorate._types import Array, BoolArray, CodedArray, IntArray
 from quorate._warnings import warn
 from quorate.errors import IllConditionedCodeWarning, UndecodableError, require
 from quorate.protocol.allocation import check_sizes, worker_groups
 from quorate.protocol.coding.cells import (
     Cell,
     Copied,
-    Mask,
     ParityChecked,
     Repetition,
     RootsOfUnity,
@@ -148,7 +147,7 @@ class GradientCode:
         vector[workers] = cell.decoding_vector(without) - cell.decoding_vector(with_few)
         return vector if vector[worker] else None
 
-    def _mask(self, received: Collection[int]) -> Mask:
+    def _mask(self, received: Collection[int]) -> BoolArray:
         answered = np.zeros(self.n_workers, dtype=bool)
         answered[list(received)] = True
         return answered
