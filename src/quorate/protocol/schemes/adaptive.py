@@ -54,8 +54,8 @@ class AdaptiveCMC:
         redundancy: int,
         merging: Merging,
         *,
-        block_size: int,
-        gap: int | None,
+        block_size: int = 1,
+        gap: int | None = None,
     ) -> None:
         require(block_size >= 1, f"block_size must be at least 1, not {block_size}.")
         seed = merging.seed
