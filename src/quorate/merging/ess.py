@@ -68,7 +68,7 @@ def merged_ess(weights: Array, shard_draws: Sequence[Array]) -> Array:
         W_s, shape (n_shards, d, d).
     shard_draws
         All draws of each shard, (n_s, d) with n_s of at least 4, one chain after the other
-        (`quorate.protocol.ledger.Ledger.chains`).
+        (`quorate.protocol.ledger.Ledger.shard_draws`).
     """
     return _judged(_parts(weights, shard_draws), with_r_hat=False)[0]
 
