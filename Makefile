@@ -22,9 +22,10 @@ paper: .venv/.core ## Draw the paper's figures into results/paper
 # Tests start hundreds of workers: none of them should have to compile our modules again. Tests wait
 # for workers now and then, so there is one test process more than cores. Threads of BLAS would only
 # wait for each other, and take CPU time for it.
+# If a test process crashes, the run ends: with a new process in its place, xdist may wait for ever.
 test: .venv/.installed ## Run all tests; SEED=7 for other randomness
 	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest \
-		-n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadgroup --seed $(SEED)
+		-n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadgroup --max-worker-restart 0 --seed $(SEED)
 
 # What touches ArviZ, PyMC and NumPyro, with the newest of them that each Python can have. pyenv
 # finds a Python that is not the current one, if it is told all of its versions.
