@@ -20,7 +20,14 @@ _NOT_TRUSTED = 3  # exit code of a merge that should not be trusted, or could no
 
 @click.command("check")
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
-@click.option("--points", type=int, default=N_POINTS, show_default=True, metavar="M")
+@click.option(
+    "--points",
+    type=int,
+    default=N_POINTS,
+    show_default=True,
+    metavar="M",
+    help="Evaluate the posterior at M points.",
+)
 @options_of(Processes, ["processes"])
 @click.option("--max-time", type=float, metavar="SECONDS", help="Stop after so many seconds.")
 def check_command(

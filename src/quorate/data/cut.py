@@ -77,7 +77,7 @@ class Cut:
         return _SHUFFLE if self.by is None else self.by
 
     def settled(self, groups: str = "") -> "Cut":
-        """The same cut with its default filled in, for a model whose groups must stay whole.
+        """A copy of this cut with its default filled in, for a model whose groups must stay whole.
 
         Parameters
         ----------

@@ -38,7 +38,7 @@ class EngineOptions(Protocol):
         """Whether workers have models compiled for a device, which takes a while."""
 
     def device_workers(self, n_workers: int) -> Collection[int]:
-        """Those of K workers that compute on a device for sure."""
+        """Workers certain to run on a device, of `n_workers`."""
 
     def check(self) -> None:
         """Raise an error if a library that the engine needs is not installed."""
@@ -80,8 +80,8 @@ class Processes:
     restarts
         How often in a row a lost worker is restarted.
     devices
-        What they compute on: cpu or gpu for all of them, or one for each, such as gpu:0,cpu,cpu. In
-        Python also a list. GPUs need JAX. See docs/how-to/devices.md.
+        Device of each process: cpu, gpu, or a list such as gpu:0,cpu,cpu. One device holds for all
+        processes. In Python also a list of strings. GPUs need JAX. See docs/how-to/devices.md.
     """
 
     processes: int | None = None

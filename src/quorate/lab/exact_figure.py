@@ -57,7 +57,7 @@ class Line:
 
     @property
     def label(self) -> str:
-        """As the figure calls it."""
+        """Name of the line in the figure."""
         name = self.options.label if self.method == "merge" else "exact"
         is_plain = self.method == "merge" and self.redundancy == 1
         return name if is_plain else f"{name}, r = {self.redundancy}"

@@ -33,7 +33,7 @@ class Processed(NamedTuple):
     once: Mapping[int, Arrays] = MappingProxyType({})
 
     def part(self, shards: slice | list[int], first: int, end: int) -> "Processed":
-        """Of some shards, the draws `first` to `end` - 1, where 0 is the first there is."""
+        """Draws `first` to `end` - 1 of some shards; 0 is the first draw in this object."""
         vectors = self.vectors[shards, first:end]
         if not self.by_draw and not self.once:
             return Processed(vectors)

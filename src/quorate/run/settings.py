@@ -77,7 +77,7 @@ class Settings:
     every
         Seconds between two reports of progress, or two results of a stream.
     check
-        Whether to check the draws against the posterior at the end. The verdict is in
+        Check the draws against the posterior at the end. The verdict is in
         `Result.verdict`. A check takes at most a quarter of the time of the run, or ten seconds if
         that is more.
     """

@@ -87,7 +87,7 @@ class Shortcut:
         self.is_taken: bool | None = None
 
     def records(self) -> Iterator[Record]:
-        """As those of the reader."""
+        """Records of the journal, in order."""
         if self.is_taken is None:
             self.is_taken = self._look()
         for record in self._reader.records():

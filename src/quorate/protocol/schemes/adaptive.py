@@ -131,7 +131,7 @@ class AdaptiveCMC:
         self._counter.take_back(worker)
 
     def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
-        """With a spare slot, any worker left can draw from every shard."""
+        """Shards that can never have `n_draws` draws; none if a living worker has a spare slot."""
         if self._gap is not None and alive:
             return ()
         held = {shard for worker in alive for shard in self.allocation.shards_of(worker)}

@@ -133,7 +133,7 @@ class CodedCMC:
     # At worker k
 
     def chain_of(self, worker: int, shard: int) -> int:
-        """The same for all: common randomness."""
+        """Chain 0 for every worker, so that all holders share their randomness."""
         return 0
 
     # At the server

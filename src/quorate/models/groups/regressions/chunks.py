@@ -54,7 +54,7 @@ class Outside(NamedTuple):
 
     @classmethod
     def of(cls, family: Family, seen: Observed) -> "Outside":
-        """From rows, whose responses are checked."""
+        """Terms of the rows, whose responses are checked."""
         (constant, above), response = family.constants(seen), seen.weighted_response
         if seen.offset is not None:
             constant += float(response @ seen.offset)
