@@ -29,7 +29,7 @@ _NOT_TRUSTED = 3  # exit code of a merge that should not be trusted, or could no
     help="Evaluate the posterior at M points.",
 )
 @options_of(Processes, ["processes"])
-@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after so many seconds.")
+@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this many seconds.")
 def check_command(
     run_dir: Path, points: int, processes: int | None, max_time: float | None
 ) -> None:

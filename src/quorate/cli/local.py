@@ -36,7 +36,7 @@ _FORMATS = (".nc", ".parquet", ".csv")
     default=N_POINTS,
     show_default=True,
     metavar="M",
-    help="Draws of the global parameters to average over.",
+    help="Average over M draws of the global parameters.",
 )
 @options_of(Processes, ["processes"])
 @click.option(
@@ -54,7 +54,7 @@ def local_command(
     processes: int | None,
     output: Path | None,
 ) -> None:
-    """Summarise the parameters of the groups of a run, or draw from those of some groups.
+    """Summarise the parameters of all groups of a run, or draw those of some groups.
 
     Without an output, it prints the groups that stand out most. This executes the model that is
     stored with the run: use it only for runs that you trust.

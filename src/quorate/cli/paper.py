@@ -70,7 +70,7 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
     help="σ² on D̂ of C-CMC.  [default: the scripts', 0.5 for fig3, 2 for fig4]",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, metavar="N", help="Key of all randomness."
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="Set the random seed."
 )
 @click.option(
     "--scheme",
@@ -104,8 +104,8 @@ def reproduce_command(
 ) -> None:
     """Reproduce a figure of the paper: fig3 has 5 workers, fig4 has 40.
 
-    beyond is both, with the adaptive scheme and the genie, which is its limit. exact compares
-    merges with exact draws, on two posteriors that are not Gaussian. scale tells what runs cost on
+    beyond draws both, with the adaptive scheme and its limit, the genie. exact compares
+    merges with exact draws, on two posteriors that are not Gaussian. scale shows what runs cost on
     up to 100,000 processes.
     """
     is_ours = figure in (BEYOND, EXACT, SCALE)
@@ -205,7 +205,7 @@ _OF_CODED = ("code", "precision", "checked", "cov_ridge", "precision_ridge")
     "--realisations", type=int, default=100, show_default=True, metavar="Z", help="Number of runs."
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, metavar="N", help="Key of all randomness."
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="Set the random seed."
 )
 @options_of(Coded, _OF_CODED, show_defaults=False)
 @options_of(Adaptive, ["gap", "pairing"], show_defaults=False)

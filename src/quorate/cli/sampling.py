@@ -277,7 +277,7 @@ def _tell(result: Result) -> None:
 @click.command("summary")
 @_RUN
 def summary_command(run_dir: Path) -> None:
-    """Print the parameters of a run again, and what happened in it."""
+    """Print the summary table of a run, and what happened in it."""
     out.print(summary_table(load_summary(run_dir).items()))
     if history := load_story(run_dir):
         out.print(f"Result: {history}", soft_wrap=True, markup=False)

@@ -52,7 +52,7 @@ _METAVARS = {"time": "HH:MM:SS", "memory": "SIZE"}
     "--setup",
     multiple=True,
     metavar="SHELL",
-    help="A line of shell before anything else, such as `module load python`; may be repeated. "
+    help="Run a line of shell first, such as `module load python`; may be repeated. "
     "By default the Python environment of this command is used.",
 )
 @_OUTPUT
