@@ -52,7 +52,7 @@ class Line:
 
     @property
     def redundancy(self) -> int:
-        """r."""
+        """Shards r of each worker."""
         return self.options.shards_per_worker(N_SHARDS)
 
     @property

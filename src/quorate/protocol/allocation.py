@@ -17,7 +17,7 @@ class Allocation:
 
     @property
     def n_workers(self) -> int:
-        """K."""
+        """Number of workers K."""
         return len(self.held)
 
     @property

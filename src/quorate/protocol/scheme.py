@@ -46,7 +46,7 @@ class Processed(NamedTuple):
         return Processed(vectors, by_draw, once)
 
     def followed_by(self, later: "Processed") -> "Processed":
-        """These draws and those that come after them."""
+        """Concatenate these draws and `later` ones."""
         by_draw = {
             name: np.concatenate([array, later.by_draw[name]], axis=1)
             for name, array in self.by_draw.items()

@@ -59,12 +59,12 @@ class _Worker:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was lost and has sent nothing since."""
+        """Whether the worker was lost and has sent nothing since."""
         return self.status in ("waiting", "retired") or self.losses > 0
 
     @property
     def is_judged(self) -> bool:
-        """Whether it should be at work."""
+        """Whether the worker should be at work."""
         return self.status == "starting" or (self.status == "working" and self.n_tasks > 0)
 
 

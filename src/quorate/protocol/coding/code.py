@@ -72,7 +72,7 @@ class GradientCode:
 
     @property
     def n_workers(self) -> int:
-        """K."""
+        """Number of workers K."""
         return len(self.held)
 
     @property

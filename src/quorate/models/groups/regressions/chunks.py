@@ -61,7 +61,7 @@ class Outside(NamedTuple):
         return cls(constant, above, response @ seen.columns)
 
     def values_and_slopes(self, points: Points) -> tuple[Array, Array]:
-        """Their sum at each point, and its slope in the logarithm of the scale, (n,) each."""
+        """Sum of the terms at each point, and its slope in the log scale, (n,) each."""
         values, slopes = np.zeros((2, len(points.betas)))
         if self.above is not None:
             values, slopes = rising(self.above, points.log_scales)
