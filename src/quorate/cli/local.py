@@ -29,7 +29,7 @@ _FORMATS = (".nc", ".parquet", ".csv")
 @click.command("local")
 @click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 @click.option("--groups", metavar="A,B,…", help="Draw from the parameters of these groups.")
-@click.option("--level", metavar="L", help="Level of groups to summarise.  [default: the outer]")
+@click.option("--level", metavar="L", help="Summarise this level of groups.  [default: the outer]")
 @click.option(
     "--points",
     type=int,
@@ -44,7 +44,7 @@ _FORMATS = (".nc", ".parquet", ".csv")
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="File to write: .nc, .parquet or .csv for summaries, .nc for draws.",
+    help="Write to a file: .nc, .parquet or .csv for summaries, .nc for draws.",
 )
 def local_command(
     run_dir: Path,

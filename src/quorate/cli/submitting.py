@@ -70,7 +70,9 @@ def slurm_command(
 
 
 @click.command("kube")
-@click.option("--image", required=True, metavar="IMAGE", help="Image with Ray, quorate and model.")
+@click.option(
+    "--image", required=True, metavar="IMAGE", help="Use this image, with Ray, quorate and model."
+)
 @options_of(Kube, [f.name for f in fields(Kube) if f.name != "image"], metavars=_METAVARS)
 @_OUTPUT
 @_COMMAND

@@ -132,7 +132,7 @@ def _has_room(path: Path, n_bytes: int) -> bool:
 
 
 def _write(path: Path, n_rows: int, fingerprint: str, state: dict[str, AnyArray]) -> None:
-    """Write a file beside `path` and rename it, unsynced: damage is detected and costs only time."""
+    """Write a file beside `path` and rename it, unsynced: damage is detected, and costs time."""
     arrays = {name: np.asarray(array, order="C") for name, array in state.items()}
     header = {
         "version": version("quorate"),
