@@ -1,6 +1,7 @@
 """Runs of schemes for tests, as the paper's experiments run them unless said otherwise."""
 
 from quorate.protocol.ledger import Merging
+from quorate.protocol.patience import Limits
 from quorate.protocol.scheme import Setup
 from quorate.protocol.schemes import as_published
 from quorate.protocol.schemes.adaptive import AdaptiveCMC
@@ -29,7 +30,7 @@ def started(scheme, n_workers, redundancy, dim, cov_ridge, *, n_draws=None, seed
     return made.start(Setup(n_workers, dim, n_draws, seed=seed))
 
 
-def supervisor_of(coordinator, dim, limits=None):
+def supervisor_of(coordinator, dim, limits=Limits()):  # noqa: B008 (it is frozen)
     scheme = coordinator.scheme
     return Supervisor(
         coordinator, scheme.worker_side, dim, shares_starts=scheme.shares_starts, limits=limits

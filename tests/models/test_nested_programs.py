@@ -43,21 +43,30 @@ def data(seed):
     return table(np.random.default_rng([seed, 6]))
 
 
+class Models(dict):
+    """The model in each language, made when it is first asked for: programs are compiled once."""
+
+    def __init__(self, rows, state_of):
+        self.makers = {
+            "formula": lambda: by_formula(rows),
+            "functions": by_functions,
+            "centred": lambda: by_numpyro(centred, rows, state_of),
+            "non_centred": lambda: by_numpyro(non_centred, rows, state_of),
+            "pymc_centred": lambda: by_pymc(rows, state_of),
+            "pymc": lambda: by_pymc(rows, state_of, centred=False),
+        }
+
+    def __missing__(self, language):
+        self[language] = self.makers[language]()
+        return self[language]
+
+
 @pytest.fixture(scope="module")
 def models(data):
-    """The model in each language: programs are compiled once."""
     pytest.importorskip("jax")
     pytest.importorskip("numpyro")
     pytest.importorskip("pymc")
-    rows, state_of = data
-    return {
-        "formula": by_formula(rows),
-        "functions": by_functions(),
-        "centred": by_numpyro(centred, rows, state_of),
-        "non_centred": by_numpyro(non_centred, rows, state_of),
-        "pymc_centred": by_pymc(rows, state_of),
-        "pymc": by_pymc(rows, state_of, centred=False),
-    }
+    return Models(*data)
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +88,52 @@ def log_posteriors(model, points, shard):
     return values - np.mean(values)
 
 
+def log_joint(points, u, v, shard, is_centred, is_raw):
+    """log p(x, u, v, rows) at points, by hand; centred counties have their state within v."""
+    a, b, log_tau, log_kappa = points[..., None].transpose(1, 0, 2)
+    tau, kappa = np.exp(log_tau), np.exp(log_kappa)
+    _, of_state = np.unique(shard["group"], return_inverse=True)
+    pairs, of_county = np.unique(
+        np.stack([shard["group"], shard["inner"]]), axis=1, return_inverse=True
+    )
+    within = np.searchsorted(np.unique(shard["group"]), pairs[0])
+    states = tau * u if is_raw else u
+    means = states[:, within] if is_centred else 0.0
+    eta = a + b * shard["x"] + v[:, of_county] + (0.0 if is_centred else states[:, of_state])
+    prior = stats.norm.logpdf(points[:, :2], scale=1.5).sum(axis=1)
+    prior += (stats.halfnorm.logpdf(np.exp(points[:, 2:])) + points[:, 2:]).sum(axis=1)
+    own = stats.norm.logpdf(u, scale=1.0 if is_raw else tau).sum(axis=1)
+    own += stats.norm.logpdf(v, means, kappa).sum(axis=1)
+    return prior + own + stats.bernoulli.logpmf(shard["y"], expit(eta)).sum(axis=1)
+
+
 @LANGUAGES
-def test_log_posteriors_are_those_of_the_formula(language, models, points, shard):
+def test_the_joint_density_is_that_of_the_model(language, models, points, shard, rng):
+    """Integrals of the same density are the same, so one language of each kind is integrated."""
     model = models[language]
-    expected = log_posteriors(models["formula"], points, shard)
-    assert np.abs(log_posteriors(model, points, shard) - expected).max() < MOST
-    assert np.ptp(expected) > 1  # or anything would agree
+    two, backend = model.program.two, model.backend
+    inputs, nesting = two.prepared(shard)
+    u = rng.normal(size=(N_POINTS, nesting.n_outer))
+    v = rng.normal(size=(N_POINTS, nesting.n_inner))
+    found = []
+    for x, outer, inner in zip(points, u[..., None], v[..., None], strict=True):
+        own, given = two.densities(x, outer, inner, inputs, backend)
+        found.append(float(two.log_prior(x, backend) + own.sum() + given.sum()))
+    in_counties = language in ("functions", "centred", "pymc_centred")
+    expected = log_joint(points, u, v, shard, in_counties, not in_counties)
+    gaps = np.array(found) - expected
+    assert np.ptp(gaps) < 1e-9 * np.abs(expected).max()  # functions leave out constants
+    other = log_joint(points, u, v, shard, not in_counties, not in_counties)
+    assert np.ptp(np.array(found) - other) > 1  # the control: counties centred otherwise
     assert model.group_columns == "state/county"
     assert [level.name for level in model.levels] == ["state", "state:county"]
+
+
+@pytest.mark.parametrize("language", ["functions", "non_centred"])
+def test_log_posteriors_are_those_of_the_formula(language, models, points, shard):
+    expected = log_posteriors(models["formula"], points, shard)
+    assert np.abs(log_posteriors(models[language], points, shard) - expected).max() < MOST
+    assert np.ptp(expected) > 1  # or anything would agree
 
 
 def test_another_prior_has_another_density(data, models, points, shard):
@@ -131,7 +178,7 @@ def of_formula(models, points, shard):
 
 def test_moments_are_those_of_the_formula(models, points, shard):
     expected = of_formula(models, points, shard)
-    for language, places in (("functions", (0, None)), ("non_centred", (1, 0)), ("pymc", (1, 0))):
+    for language, places in (("functions", (0, None)), ("non_centred", (1, 0))):
         found = models[language].local_moments(points[:1], shard)
         for (level, of), place in zip(found.items(), places, strict=True):
             groups, means, sds = expected[level]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from helpers.assertions import assert_covariance, assert_mean
 from quorate.errors import BadInputError, SingularCovarianceError
-from quorate.lab.error import relative_error, running_second_moments, second_moment
+from quorate.lab.error import relative_error, second_moment
 from quorate.merging.consensus import consensus_weights, merge
 from quorate.models.gaussian import GaussianSubposteriors, gaussian_mean_model, paper_subposteriors
 from quorate.numerics.linalg import spd_inverse, spd_solve
@@ -203,10 +203,3 @@ def test_error_of_eq_3():
 def test_functions_without_an_expectation_have_no_relative_error():
     moments, expected = np.array([[2.0, 9.0], [9.0, 3.0]]), np.diag([1.0, 2.0])
     assert relative_error(moments, expected) == pytest.approx((1.0 + 0.5) / 2)
-
-
-def test_running_second_moments(rng):
-    draws = rng.standard_normal((3, 8, 2))
-    running = running_second_moments(draws)
-    for n in range(1, 9):
-        np.testing.assert_allclose(running[:, n - 1], second_moment(draws[:, :n]), atol=1e-14)

@@ -22,6 +22,7 @@ from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.ledger import Merging
 from quorate.protocol.messages import Block, Release, Stop, Task, WorkerJoined, WorkerLost
 from quorate.protocol.schemes.adaptive import AdaptiveCMC
+from quorate.protocol.stretches import by_chain
 
 DIM = 2
 PARETO = Pareto(0.1, 1.2)
@@ -283,8 +284,9 @@ def test_draws_are_those_of_their_addresses(seed):
     run(scheme, seed, latency=Slowed(PARETO, (0, 1), 50.0))
     subposteriors, n_chains = paper_subposteriors(6), 0
     for shard in range(6):
-        chains = scheme.received.chains(shard)
-        names = sorted({stretch.chain for stretch in scheme.received._stretches[shard]})
+        stretches = scheme.received._stretches[shard]
+        chains = by_chain(scheme.received.batches(shard), stretches)
+        names = sorted({stretch.chain for stretch in stretches})
         n_chains += len(names)
         for chain, draws in zip(names, chains, strict=True):
             expected = subposteriors.draws(Streams(seed), [(shard, chain)], 0, len(draws))[0]

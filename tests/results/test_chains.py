@@ -54,7 +54,8 @@ def merged(shards, n_draws, seed):
 def test_merged_draws_of_slow_shards_are_laid_out_with_their_ess(correlation, counts, dim, seed):
     """The mean over 6 runs of the log of the ratio of both ESS: its error is at most 0.1.
 
-    The limit is thus at four of its standard errors. The control are the re-paired draws.
+    The limit is at five of its standard errors, a false alarm in a million. The control are the
+    re-paired draws.
     """
     n_draws = min(2000, counts[0])
     before, after = [], []
@@ -68,7 +69,7 @@ def test_merged_draws_of_slow_shards_are_laid_out_with_their_ess(correlation, co
         chains = laid_out.reshape(N_CHAINS, -1, dim)
         after.append(np.log(bulk_ess(chains) / wanted).mean())
         before.append(np.log(bulk_ess(draws[None]) / wanted).mean())
-    assert abs(np.mean(after)) < 0.4
+    assert abs(np.mean(after)) < 0.5
     assert np.mean(before) > 0.8
 
 

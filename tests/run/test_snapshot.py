@@ -58,7 +58,8 @@ def told(folder):
     with History(folder) as history:
         history.read()
         blocks, inquiry = history.blocks(), history.passes.inquiry
-        arrays = [history.global_draws(), blocks.n_global, blocks.ends, *inquiry.chains()]
+        chains = [ensemble.draws for ensemble in inquiry.ensembles]
+        arrays = [history.global_draws(), blocks.n_global, blocks.ends, *chains]
         asked = {lane: asked.number for lane, asked in inquiry.open.items()}
         return arrays, (history.n_passes, history.passes.phases(), inquiry.evidence, asked)
 

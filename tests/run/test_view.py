@@ -10,6 +10,7 @@ import quorate
 from helpers import journals
 from quorate.engines.options import Processes
 from quorate.live.view import LiveView
+from quorate.merging.ess import fewest_draws
 from quorate.models import linear
 from quorate.report import report
 from quorate.results.summary import gone_in_words
@@ -19,19 +20,26 @@ WORKERS, FAULTS = 6, "slow:1x5,dead:1@2"
 AT_WORK = ("starting", "working", "ended")
 
 
-@pytest.fixture(scope="module", params=["adaptive", "grouped", "coded"])
-def ended(request, tmp_path_factory, seed):
-    """A run with a slow worker and one that dies and is not restarted, and its result."""
+def run(folder, seed, **options):
+    """A run of a linear regression, and its result."""
     rng = np.random.default_rng(seed)
     X = np.column_stack([np.ones(400), rng.normal(size=400)])  # noqa: N806
     rows = {"X": X, "y": X @ [1.0, 2.0] + 1.5 * rng.normal(size=400)}
+    model = linear(["one", "x"])
+    return folder, quorate.sample(
+        model, rows, seed=seed, run_dir=folder, progress=False, check=False, **options
+    )
+
+
+@pytest.fixture(scope="module", params=["adaptive", "grouped", "coded", "exact"])
+def ended(request, tmp_path_factory, seed):
+    """A run with a slow worker and one that dies and is not restarted, and its result."""
+    kind = {"method": "merge", "sampler": "ellipse", "scheme": request.param}
+    if request.param == "exact":
+        kind = {"method": "exact"}
+    options = {"workers": WORKERS, "redundancy": 3, "draws": 600, "faults": FAULTS, **kind}
     folder = tmp_path_factory.mktemp("runs") / request.param
-    result = quorate.sample(
-        linear(["one", "x"]), rows, workers=WORKERS, redundancy=3, scheme=request.param,
-        draws=600, seed=seed, sampler="ellipse", engine=Processes(restarts=0), faults=FAULTS,
-        run_dir=folder, progress=False, check=False,
-    )  # fmt: skip
-    return folder, result
+    return run(folder, seed, engine=Processes(restarts=0), **options)
 
 
 def history_of(folder):
@@ -50,10 +58,11 @@ def state_of(folder):
 
 def ess_in_report(folder):
     """The column of ESS in the first table, by parameter."""
-    [found] = re.findall(r'<table class="stacked">.*?</table>', report(folder), re.DOTALL)
+    [found] = re.findall(r'<table class="stacked[^"]*">.*?</table>', report(folder), re.DOTALL)
+    [place] = [i for i, name in enumerate(re.findall("<th.*?>(.*?)</th>", found)) if name == "ESS"]
     rows = re.findall(r"<bdi>(.*?)</bdi></th>(.*?)</tr>", found)
     cells = {name: re.findall("<td>(.*?)</td>", rest) for name, rest in rows}
-    return {name: int(row[4].replace(",", "")) for name, row in cells.items()}
+    return {name: int(row[place - 1].replace(",", "")) for name, row in cells.items()}
 
 
 def warnings_of(folder):
@@ -77,6 +86,17 @@ def test_everybody_tells_the_same_ess(ended):
         assert shown == pytest.approx(ess, rel=1e-9)  # that of sigma is that of log(sigma)
         assert parameter["ess"] == pytest.approx(ess, rel=1e-9)
     assert ess_in_report(folder) == {name: round(ess) for name, ess in told.items()}
+
+
+@pytest.mark.parametrize("n_draws", [fewest_draws(3) - 1, fewest_draws(3)])
+def test_everybody_knows_from_when_on_there_is_an_ess(n_draws, tmp_path, seed):
+    options = {"workers": 2, "redundancy": 1, "draws": n_draws, "sampler": "ellipse"}
+    folder, result = run(tmp_path / "run", seed, method="merge", scheme="cmc", **options)
+    known = n_draws == fewest_draws(3)
+    assert len(result.unconstrained) == n_draws
+    assert np.isfinite(history_of(folder).view.ess()).all() == known
+    assert np.isfinite(result.summary()["ess"]).all() == known
+    assert (state_of(folder)["ess"] is not None) == known
 
 
 def test_a_report_from_the_journal_alone_tells_the_same(ended, tmp_path):

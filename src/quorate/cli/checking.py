@@ -8,7 +8,7 @@ from rich.table import Table
 
 from quorate.api import check
 from quorate.cli.console import out
-from quorate.cli.options import options_of
+from quorate.cli.options import RUN, options_of
 from quorate.cli.sampling import summary_table
 from quorate.engines.options import Processes
 from quorate.run.run import N_POINTS
@@ -19,7 +19,7 @@ _NOT_TRUSTED = 3  # exit code of a merge that should not be trusted, or could no
 
 
 @click.command("check")
-@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@RUN
 @click.option(
     "--points",
     type=int,

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from quorate.cli.console import err
+from quorate.cli.options import RUN
 from quorate.errors import require
 from quorate.results.export import FORMATS, export, require_target
 from quorate.results.result import Result
@@ -41,7 +42,7 @@ def write_output(result: Result, output: Path | None) -> None:
 
 
 @click.command("export")
-@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@RUN
 @output_option(required=True)
 def export_command(run_dir: Path, output: Path) -> None:
     """Write the draws of a run, finished or not, to a file for other programs.

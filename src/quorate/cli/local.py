@@ -12,7 +12,7 @@ from rich.text import Text
 from quorate._extras import load
 from quorate._files import save
 from quorate.cli.console import Patience, err, out
-from quorate.cli.options import options_of
+from quorate.cli.options import RUN, options_of
 from quorate.engines.options import Processes
 from quorate.errors import require
 from quorate.results.level_summary import LevelSummary
@@ -27,7 +27,7 @@ _FORMATS = (".nc", ".parquet", ".csv")
 
 
 @click.command("local")
-@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@RUN
 @click.option("--groups", metavar="A,B,…", help="Draw from the parameters of these groups.")
 @click.option("--level", metavar="L", help="Summarise this level of groups.  [default: the outer]")
 @click.option(

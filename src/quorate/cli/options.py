@@ -1,9 +1,10 @@
-"""Command-line options made from dataclasses: their fields, types, defaults and docstrings."""
+"""Command-line options made from dataclasses, with the docstrings of these; the argument RUN."""
 
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import click
@@ -11,6 +12,7 @@ import click
 from quorate._registry import OptionsRegistry, option_names
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+RUN = click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 _METAVARS: dict[type, str] = {int: "N", float: "X", str: "TEXT"}
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import click
 
 from quorate.cli.console import err
+from quorate.cli.options import RUN
 
 
 @click.command("report")
-@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@RUN
 @click.option(
     "-o",
     "--output",

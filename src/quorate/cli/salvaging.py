@@ -5,11 +5,12 @@ from pathlib import Path
 import click
 
 from quorate.cli.console import out
+from quorate.cli.options import RUN
 from quorate.journal.salvage import salvage
 
 
 @click.command("salvage")
-@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@RUN
 def salvage_command(run_dir: Path) -> None:
     """Recover the readable rows of a damaged journal into a new journal.
 

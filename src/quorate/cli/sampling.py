@@ -16,13 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from quorate._extras import require_installed
+from quorate._registry import option_names
 from quorate.api import resume, sample
 from quorate.cli.console import err, out
 from quorate.cli.exporting import check_output, output_option, write_output
 from quorate.cli.flags import WithFlags, as_typed
 from quorate.cli.formulas import formula_options, regression_of_files
 from quorate.cli.in_place import tell_of_sites
-from quorate.cli.options import options_of, options_of_registry, taken, taken_of_registry
+from quorate.cli.options import RUN, options_of, options_of_registry, taken, taken_of_registry
 from quorate.cli.watching import tell_address
 from quorate.data.complete import NA
 from quorate.data.cut import COMMAND, Cut
@@ -79,7 +80,6 @@ METAVARS = {
 }
 _OF_THE_POSTERIOR = ("formula", "family", "prior", "allow_python", "na", "columns", "by")
 FLAGS = {"time": "max-time", "ess": "target-ess", "address": "ray-address"}
-_RUN = click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 WATCH = click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines.")
 CHECK = options_of(Settings, ["check", "every"])
@@ -168,7 +168,7 @@ def _settings(options: dict[str, Any], thin: int | None) -> dict[str, Any]:
         **named,
         "scheme": chosen(scheme, of_scheme),
         **of_sitting(options, engine or _default("engine")),
-        "faults": Faults(**taken(options, _names(Faults))),
+        "faults": Faults(**taken(options, option_names(Faults))),
         **taken(options, ["check", "every"]),
     }
 
@@ -179,19 +179,15 @@ def of_sitting(options: dict[str, Any], engine: str | None) -> dict[str, Any]:
     if engine is None and of_engine:
         engine = "ray" if "address" in of_engine else _default("engine")
     made = None if engine is None else ENGINES.chosen(engine, of_engine)
-    return {"engine": made, "until": Until(**taken(options, _names(Until)))}
+    return {"engine": made, "until": Until(**taken(options, option_names(Until)))}
 
 
 def _default(name: str) -> Any:
     return next(field.default for field in fields(Settings) if field.name == name)
 
 
-def _names(made_of: type[Any]) -> list[str]:
-    return [field.name for field in fields(made_of)]
-
-
 @click.command("resume", cls=WithFlags)
-@_RUN
+@RUN
 @options_of(Settings, _OF_ANY_SITTING, metavars=METAVARS, show_defaults=False)
 @options_of(Until, flags=FLAGS, metavars=METAVARS)
 @options_of_registry(ENGINES, flags=FLAGS, metavars=METAVARS, show_defaults=False)
@@ -275,7 +271,7 @@ def _tell(result: Result) -> None:
 
 
 @click.command("summary")
-@_RUN
+@RUN
 def summary_command(run_dir: Path) -> None:
     """Print the summary table of a run, and what happened in it."""
     out.print(summary_table(load_summary(run_dir).items()))

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from quorate.cli.console import err
+from quorate.cli.options import RUN
 from quorate.live.beside import require_extra
 from quorate.run.history import History
 
@@ -16,7 +17,7 @@ def tell_address(address: str) -> None:
 
 
 @click.command("watch")
-@click.argument("run_dir", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@RUN
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

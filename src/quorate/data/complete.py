@@ -62,9 +62,14 @@ class CompleteRows:
             start += n_rows
 
 
+def require_way(na: str) -> None:
+    """Raise unless this is a way to treat missing values."""
+    require(na in get_args(NA), f"na must be {' or '.join(get_args(NA))}, not {na!r}.")
+
+
 def rows_to_cut(table: Table, columns: Sequence[str], by: str, na: str) -> Table:
     """The table, or its complete rows; see `quorate.data.write.write_shards`."""
-    require(na in get_args(NA), f"na must be {' or '.join(get_args(NA))}, not {na!r}.")
+    require_way(na)
     if na == "raise":
         return table
     return _complete_rows(table, [*columns, *columns_of_cut(table, by)])

@@ -199,7 +199,7 @@ class PlacedShards:
             "na": self.na,
             "transform": self.transform.hex(),
             "scratch": self.scratch,
-            "arrays": [[spec.name, spec.dtype, list(spec.row_shape)] for spec in self.arrays],
+            "arrays": [spec.as_json() for spec in self.arrays],
             "n_rows": list(self.n_rows),
             "fingerprints": list(self.fingerprints),
             "n_groups": [[name, list(counts)] for name, counts in self.n_groups],
@@ -328,7 +328,7 @@ def told(shards: PlacedShards, facts: Sequence[Mapping[str, Any]]) -> PlacedShar
 
 def facts_of(shards: PlacedShards) -> list[Mapping[str, Any]]:
     """What workers have told of each shard, as `told` takes it."""
-    arrays = [[spec.name, spec.dtype, list(spec.row_shape)] for spec in shards.arrays]
+    arrays = [spec.as_json() for spec in shards.arrays]
     known = zip(shards.n_rows, shards.fingerprints, strict=True)
     return [{"arrays": arrays, "n_rows": n, "fingerprint": each} for n, each in known]
 

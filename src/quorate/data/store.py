@@ -37,6 +37,10 @@ class ArraySpec:
     dtype: str
     row_shape: tuple[int, ...]
 
+    def as_json(self) -> list[Any]:
+        """Its fields, as manifests and workers tell them."""
+        return [self.name, self.dtype, list(self.row_shape)]
+
 
 @dataclass(frozen=True)
 class StoredShard(Mapping[str, NDArray[Any]]):
@@ -189,7 +193,7 @@ class ShardSet:
             "schema": SCHEMA,
             "by": self.by,
             "seed": self.seed,
-            "arrays": [[spec.name, spec.dtype, list(spec.row_shape)] for spec in self.arrays],
+            "arrays": [spec.as_json() for spec in self.arrays],
             "n_rows": list(self.n_rows),
             "fingerprints": list(self.fingerprints),
         }

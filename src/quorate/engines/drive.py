@@ -60,7 +60,7 @@ def drive(
         record(engine.now(), commands)
         for command in commands:
             _perform(command, engine)
-        return _is_end(commands)
+        return is_end(commands)
 
     is_ended = carried_out(supervisor.begin(engine.now()))
     while not is_ended:
@@ -80,12 +80,13 @@ def _commands(supervisor: Supervisor, events: list[Event], now: float) -> list[C
     commands: list[Command] = []
     for event in events:
         commands += supervisor.handle(event, now)
-        if _is_end(commands):
+        if is_end(commands):
             break
     return commands
 
 
-def _is_end(commands: list[Command]) -> bool:
+def is_end(commands: list[Command]) -> bool:
+    """Whether the last of these commands ends the run."""
     return bool(commands) and isinstance(commands[-1], Stop)
 
 

@@ -194,11 +194,6 @@ def event_fields(event: Event) -> dict[str, Any]:
     return {"kind": event.kind, **vars(event)}
 
 
-def is_event(kind: object) -> bool:
-    """Whether a record of this kind is an event."""
-    return kind in _CLASSES
-
-
 def event_of(kind: str, found: Mapping[str, Any]) -> Event:
     """The event with these fields.
 

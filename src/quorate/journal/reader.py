@@ -203,7 +203,7 @@ class JournalReader:
 
     def _take(self, row: Row) -> Record | None:
         try:
-            record, state = read_record("log", row)
+            record, state = read_record(row)
         except DamagedRowError as damage:
             self.dropped[row.id] = str(damage)
             return None

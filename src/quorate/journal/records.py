@@ -19,6 +19,7 @@ from quorate.protocol.messages import Block, Task
 
 AnyArray = NDArray[Any]
 _NUMBERS = "biufc"  # kinds of dtype that are nothing but their bytes
+_LOG = "log"  # the table of records
 _MAX_BYTES = 900_000_000  # SQLite takes rows of up to 10⁹ bytes
 
 
@@ -142,7 +143,7 @@ def _has_types(row: Row) -> bool:
     return isinstance(header, bytes) and isinstance(body, bytes) and isinstance(number, int)
 
 
-def record_row(table: str, number: int, record: Record, state: Mapping[str, int]) -> Row:
+def record_row(number: int, record: Record, state: Mapping[str, int]) -> Row:
     """The row of a record; `state` says of each array of the chain's state when it changed."""
     fields: dict[str, Any]
     if isinstance(record, BlockRecord):
@@ -158,7 +159,7 @@ def record_row(table: str, number: int, record: Record, state: Mapping[str, int]
             "names": list(extras),
             "state": state,
         }
-        return write_row(table, number, fields, [payload, *extras.values()])
+        return write_row(_LOG, number, fields, [payload, *extras.values()])
     if isinstance(record, PassRecord):
         time, lane, asked, arrays = record
         fields = {
@@ -168,18 +169,18 @@ def record_row(table: str, number: int, record: Record, state: Mapping[str, int]
             "number": asked,
             "names": list(arrays),
         }
-        return write_row(table, number, fields, arrays.values())
-    return write_row(table, number, event_fields(record))
+        return write_row(_LOG, number, fields, arrays.values())
+    return write_row(_LOG, number, event_fields(record))
 
 
-def dropped_row(table: str, number: int, why: str) -> Row:
+def dropped_row(number: int, why: str) -> Row:
     """What stands in for a row that was damaged, once that is known and made good."""
-    return write_row(table, number, {"kind": "dropped", "why": why})
+    return write_row(_LOG, number, {"kind": "dropped", "why": why})
 
 
-def read_record(table: str, row: Row) -> tuple[Record | None, dict[str, int]]:
+def read_record(row: Row) -> tuple[Record | None, dict[str, int]]:
     """The record and when arrays of the state changed; no record if it was dropped."""
-    fields, arrays = read_row(table, row)
+    fields, arrays = read_row(_LOG, row)
     try:
         kind, names = fields.pop("kind"), fields.pop("names", [])
         if kind == "block":

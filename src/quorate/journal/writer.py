@@ -137,7 +137,7 @@ class Journal:
             changed: dict[str, int] = {}
             if isinstance(record, BlockRecord):
                 changed = self._follow(record, chains, arrays)
-            log.append(record_row("log", row, record, changed))
+            log.append(record_row(row, record, changed))
         new = [place for place in arrays if place not in self._places]
         places = dict(zip(new, count(self._last_place + 1)))
         states = [
@@ -218,7 +218,7 @@ class Journal:
             self._connection.executemany(
                 "DELETE FROM log WHERE id = ?", [(row,) for row in dropped]
             )
-            rows = [dropped_row("log", n, why) for n, why in dropped.items() if n <= self._last_row]
+            rows = [dropped_row(n, why) for n, why in dropped.items() if n <= self._last_row]
             self._connection.executemany(_PUT_LOG, rows)
             self._connection.execute(
                 "UPDATE sqlite_sequence SET seq = ? WHERE name = 'log'", (self._last_row,)

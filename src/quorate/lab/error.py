@@ -30,10 +30,3 @@ def relative_error(second_moments: Array, expected: Array) -> Array:
 def second_moment(draws: Array) -> Array:
     """Average of θθᵀ over `draws` (..., n, d): shape (..., d, d)."""
     return np.asarray(np.swapaxes(draws, -1, -2) @ draws / draws.shape[-2])
-
-
-def running_second_moments(draws: Array) -> Array:
-    """Average of θθᵀ over the first l of `draws` (..., n, d), for every l: (..., n, d, d)."""
-    outer = draws[..., :, None] * draws[..., None, :]
-    counts = np.arange(1, draws.shape[-2] + 1)
-    return np.asarray(np.cumsum(outer, axis=-3) / counts[:, None, None])

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quorate._types import Array
+from quorate._types import Array, BoolArray
 from quorate.engines.virtual import engine as virtual
 from quorate.errors import SingularCovarianceError
 from quorate.lab.error import relative_error
@@ -23,7 +22,6 @@ from quorate.protocol.scheme import Looks, Scheme, SchemeOptions, Setup
 from quorate.protocol.timeline import Timeline
 
 TIME_GRID = np.round(np.arange(1, 101) * 0.05, 2)
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,12 @@ class Realisation:
             times = _last_group_added(timeline)
         return times, found
 
-    def replay(self, blocks: Mask) -> Looks:
+    def replay(self, blocks: BoolArray) -> Looks:
         """Global draws of a new run of the scheme, given the blocks of each moment in turn."""
         return replayed(self.start(), self.run(keep_blocks=True)[1].blocks, blocks)
 
 
-def moments(timeline: Timeline, reading: Reading) -> tuple[Array, Mask]:
+def moments(timeline: Timeline, reading: Reading) -> tuple[Array, BoolArray]:
     """When somebody looks, and at which blocks: shapes (n_moments,), (n_moments, n_blocks)."""
     times = np.array(timeline.release_times) if reading.by_index else TIME_GRID
     if not reading.first_draws_only:
@@ -71,7 +69,7 @@ def moments(timeline: Timeline, reading: Reading) -> tuple[Array, Mask]:
     return times, ranks <= np.arange(len(times))[:, None]
 
 
-def replayed(scheme: Scheme, received: Sequence[Block], blocks: Mask) -> Looks:
+def replayed(scheme: Scheme, received: Sequence[Block], blocks: BoolArray) -> Looks:
     """Global draws of a new `scheme` that is given the blocks of each moment in turn.
 
     Blocks that are there at a moment must be there at all later ones. As long as weights cannot be

@@ -83,7 +83,7 @@ def reproduce(
 
 
 def reproduce_all(
-    experiments: Sequence[Experiment], progress: Progress = lambda done, total: None
+    experiments: Sequence[Experiment], progress: Progress
 ) -> list[list[AveragedCurve]]:
     """All curves of several experiments. `progress` gets the curves done, and all."""
     total = sum(len(spec.figure.curves) for spec in experiments)

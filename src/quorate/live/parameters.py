@@ -23,7 +23,7 @@ def parameters(history: History, blocks: Blocks) -> dict[str, Any]:
     """
     draws = history.global_draws()
     found: dict[str, Any] = {"parameters": [], "n_parameters": history.dim, "ess": None}
-    if len(draws) <= fewest_draws(history.dim):
+    if len(draws) < fewest_draws(history.dim):
         return found
     view = history.view
     ess = view.ess()

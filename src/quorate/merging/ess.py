@@ -25,6 +25,11 @@ def fewest_draws(dim: int) -> int:
     return 2 * dim + 8
 
 
+def are_enough(n_draws: int, counts: Iterable[int], dim: int) -> bool:
+    """Whether an ESS can be told of global draws, and of the numbers of draws of shards."""
+    return n_draws >= fewest_draws(dim) and min(counts, default=n_draws) >= _FEWEST_OF_A_SHARD
+
+
 def effective_draws(draws: Array, weights: Array | None, shard_draws: Sequence[Array]) -> Array:
     """Effective number of global draws of every unconstrained coordinate, shape (d,).
 
@@ -45,8 +50,7 @@ def effective_draws(draws: Array, weights: Array | None, shard_draws: Sequence[A
         of some shard.
     """
     dim = draws.shape[1]
-    counts = [len(draws)] if weights is None else [len(of) for of in shard_draws]
-    if len(draws) < fewest_draws(dim) or min(counts) < _FEWEST_OF_A_SHARD:
+    if not are_enough(len(draws), () if weights is None else map(len, shard_draws), dim):
         return np.full(dim, np.nan)
     return bulk_ess(draws[None]) if weights is None else merged_ess(weights, shard_draws)
 
@@ -64,7 +68,7 @@ def merged_ess(weights: Array, shard_draws: Sequence[Array]) -> Array:
         W_s, shape (n_shards, d, d).
     shard_draws
         All draws of each shard, (n_s, d) with n_s of at least 4, one chain after the other
-        (`quorate.protocol.ledger.Ledger.chains`).
+        (`quorate.protocol.ledger.Ledger.shard_draws`).
     """
     return _judged(_parts(weights, shard_draws), with_r_hat=False)[0]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import require
+from quorate.numerics.names import indexed_at
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -52,7 +53,7 @@ class Layout:
     def names(self) -> list[str]:
         """Names of the columns: `mu`, `beta[0]`, `beta[1]`."""
         return [
-            f"{name}[{','.join(map(str, index))}]" if index else name
+            indexed_at(name, index)
             for name, shape in self.shapes.items()
             for index in np.ndindex(shape)
         ]

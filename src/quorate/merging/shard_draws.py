@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from quorate._types import Array
 from quorate.errors import BadInputError, SingularCovarianceError, require
 from quorate.merging.combined import Combined
-from quorate.numerics.linalg import spd_inverse
+from quorate.numerics.linalg import scaled_inverse
 from quorate.numerics.moments import Moments
 
 _NEXT_TO_NONE = 1e-100  # spread, relative to other shards, whose square is unreliable
@@ -111,13 +111,13 @@ class ShardDraws:
     @cached_property
     def precisions(self) -> Array:
         """P_s = C_s⁻¹, shape (n_shards, d, d)."""
-        return _inverse(self.covs)
+        return scaled_inverse(self.covs)
 
     @cached_property
     def product_cov(self) -> Array:
         """V = (Σ P_s)⁻¹, the covariance of the product of Gaussians."""
         try:
-            return _inverse(self.precisions.sum(axis=0))
+            return scaled_inverse(self.precisions.sum(axis=0))
         except SingularCovarianceError:
             raise BadInputError(
                 "The sum of the shards' precisions is singular, because shards differ too much in "
@@ -168,13 +168,6 @@ class ShardDraws:
 
 def _covariance(draws: Array) -> Array:
     return Moments.of(draws).scatter / (len(draws) - 1)
-
-
-def _inverse(matrices: Array) -> Array:
-    """Inverses of symmetric positive definite matrices, computed from their correlations."""
-    sds = np.sqrt(np.einsum("...ii->...i", matrices))
-    outer = sds[..., :, None] * sds[..., None, :]
-    return np.asarray(spd_inverse(matrices / outer) / outer)
 
 
 def _as_floats(shard: int, values: ArrayLike) -> Array:

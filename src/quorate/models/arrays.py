@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from quorate.errors import require
+from quorate.numerics.names import indexed_at
 
 Namespace = Any  # numpy or jax.numpy
 AnyArray = Any  # an array of either
@@ -15,11 +16,6 @@ AnyArray = Any  # an array of either
 def indexed(name: str, shape: Sequence[int]) -> tuple[str, ...]:
     """`b`, or `b[0]`, `b[1]`, ..., or `b[0,0]`, ... for an array."""
     return tuple(indexed_at(name, index) for index in np.ndindex(*shape))
-
-
-def indexed_at(name: str, index: Sequence[int]) -> str:
-    """`name` with its index in brackets; `name` alone for an empty index."""
-    return f"{name}[{','.join(map(str, index))}]" if index else name
 
 
 def settle_shape(support: Any, n_axes: int) -> None:

@@ -19,13 +19,13 @@ from quorate.models.arrays import (
     Namespace,
     flatten,
     indexed,
-    indexed_at,
     log_expit,
     log_sech2,
     settle_shape,
     sum_over,
     unflatten,
 )
+from quorate.numerics.names import indexed_at
 
 
 class Support(Protocol):
@@ -53,8 +53,8 @@ class Support(Protocol):
 
 
 @dataclass(frozen=True)
-class Real:
-    """All numbers."""
+class _Single:
+    """An array of numbers that are transformed one by one, each to one coordinate."""
 
     shape: tuple[int, ...] = ()
 
@@ -64,6 +64,11 @@ class Real:
     @property
     def dim(self) -> int:
         return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Real(_Single):
+    """All numbers."""
 
     def constrain(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
         return unflatten(x, self.shape)
@@ -79,17 +84,8 @@ class Real:
 
 
 @dataclass(frozen=True)
-class Positive:
+class Positive(_Single):
     """Numbers above 0, by θ = exp x."""
-
-    shape: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        settle_shape(self, 0)
-
-    @property
-    def dim(self) -> int:
-        return prod(self.shape)
 
     def constrain(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
         return unflatten(xp.exp(x), self.shape)
@@ -105,17 +101,8 @@ class Positive:
 
 
 @dataclass(frozen=True)
-class UnitInterval:
+class UnitInterval(_Single):
     """Numbers between 0 and 1, by x = logit θ."""
-
-    shape: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        settle_shape(self, 0)
-
-    @property
-    def dim(self) -> int:
-        return prod(self.shape)
 
     def constrain(self, x: AnyArray, xp: Namespace = np) -> AnyArray:
         return unflatten(xp.exp(log_expit(x, xp)), self.shape)

@@ -23,6 +23,13 @@ def spd_inverse(matrices: Array) -> Array:
     return _solve(matrices, np.broadcast_to(np.eye(matrices.shape[-1]), matrices.shape), True)
 
 
+def scaled_inverse(covs: Array) -> Array:
+    """Inverses of covariances (..., d, d), computed from correlations: whatever the units."""
+    sds = np.sqrt(np.diagonal(covs, axis1=-2, axis2=-1))
+    products = sds[..., :, None] * sds[..., None, :]
+    return np.asarray(spd_inverse(covs / products) / products)
+
+
 def spd_solve(matrices: Array, columns: Array) -> Array:
     """Solve `matrices` (..., d, d) against `columns` (..., d, n)."""
     return _solve(matrices, columns, False)

@@ -1,7 +1,7 @@
 """Names of variables: of the scalars that they consist of, and of their files."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 import numpy as np
@@ -11,12 +11,16 @@ from quorate._types import Array
 
 def named_scalars(variables: Mapping[str, Array]) -> list[tuple[str, Array]]:
     """Name, such as `beta[2]`, and draws of each scalar of each variable (n_draws, *shape)."""
-    listed = []
-    for name, values in variables.items():
-        for index in np.ndindex(values.shape[1:]):
-            label = f"{name}[{','.join(map(str, index))}]" if index else name
-            listed.append((label, values[(slice(None), *index)]))
-    return listed
+    return [
+        (indexed_at(name, index), values[(slice(None), *index)])
+        for name, values in variables.items()
+        for index in np.ndindex(values.shape[1:])
+    ]
+
+
+def indexed_at(name: str, index: Sequence[int]) -> str:
+    """`name` with its index in brackets; `name` alone for an empty index."""
+    return f"{name}[{','.join(map(str, index))}]" if index else name
 
 
 _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]|%(?=[0-9A-Fa-f]{2})")

@@ -98,7 +98,6 @@ class Inquiry:
         self.n_draws = self._first_n_draws = n_draws
         self.open: dict[int, Pass] = {}
         self.n_passes = 0
-        self.weighed: Weighted | None = None
         self.evidence: Evidence | None = None
         self.fit: Centring | None = None
         self.ensembles: list[Ensemble | HmcEnsemble] = []
@@ -210,7 +209,6 @@ class Inquiry:
                 "The posterior has no density at any of the points where it was looked for. "
                 "Check the model, and give it a start where the density is not 0."
             )
-        self.weighed = Weighted.of(base.points(self._z), ratios)
         self.evidence = _evidence(ratios, base)
         starting = Weighted.of(self._z, _cut(ratios))
         share = starting.ess / _ess_of_gaussian(self._z)
@@ -302,13 +300,6 @@ class Inquiry:
     def n_complete(self) -> int:
         """Draws that are there, up to those that were asked for."""
         return min(self.n_steps * self.n_chains, self.n_draws)
-
-    def chains(self) -> Array:
-        """Draws of all chains, as far as all have come: (n_chains, n_steps, d)."""
-        if not self.ensembles:
-            return np.empty((0, 0, self.dim))
-        n_steps = self.n_steps
-        return np.concatenate([ensemble.draws[:, :n_steps] for ensemble in self.ensembles])
 
     def draws(self) -> Array:
         """Draws in order: the first of all chains, then the second of all, …; (n_complete, d)."""

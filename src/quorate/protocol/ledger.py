@@ -195,10 +195,6 @@ class Ledger:
         """
         return self._columns.rows(cell) if cell in self._columns else np.empty((0, 1, 1))
 
-    def chains(self, cell: int) -> list[Array]:
-        """The batches of a cell, those of each chain on their own and in order."""
-        return by_chain(self.batches(cell), self._stretches[cell])
-
     def shard_draws(self) -> Sequence[Array]:
         """All draws of each shard that is included, one chain after the other: (n, d), or empty.
 

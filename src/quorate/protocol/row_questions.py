@@ -36,10 +36,10 @@ class RowQuestion:
         Draws of the parameters, (n_points, d).
     numbers
         Which draws of the run these are, (n_points,).
-    sizes
-        Number of rows of each shard to ask for.
     given
         What else the work takes.
+    sizes
+        Number of rows of each shard to ask for.
     block
         Rows of one piece of work, about.
     """
@@ -48,8 +48,8 @@ class RowQuestion:
     by: By
     points: Array
     numbers: IntArray
-    sizes: Mapping[int, int]
     given: Arrays = field(default_factory=dict)
+    sizes: Mapping[int, int] = field(default_factory=dict)
     block: int = BLOCK
 
     @property

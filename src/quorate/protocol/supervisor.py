@@ -92,7 +92,7 @@ class Supervisor:
         dim: int = 0,
         *,
         shares_starts: bool = False,
-        limits: Limits | None = None,
+        limits: Limits,
     ) -> None:
         self.coordinator = coordinator
         self._side = side
@@ -100,7 +100,7 @@ class Supervisor:
         self._shares_starts = shares_starts
         self._failures: dict[int, WorkerFailed] = {}  # that workers have not recovered from
         self.states: dict[Chain, dict[str, NDArray[np.generic]]] = {}
-        self._limits = limits or Limits()
+        self._limits = limits
         n_workers = coordinator.scheme.allocation.n_workers
         self._workers = [_Worker() for _ in range(n_workers)]
         self._reached: dict[Chain, int] = {}

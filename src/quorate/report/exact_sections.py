@@ -4,7 +4,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.errors import named_shards, named_workers
-from quorate.passes.first_fit import product_of
+from quorate.passes.first_fit import fits_of, product_of
 from quorate.passes.hmc import HmcEnsemble
 from quorate.report import run_plots
 from quorate.report.counterfactual import seconds_alone, seconds_of_passes, seconds_per_point
@@ -110,8 +110,7 @@ def merge_beside(evidence: Evidence, log: PassLog, pictures: Pictures) -> Html:
             "the prior each. Their fits cannot be merged with those of the new shards."
         )
     draws = evidence.merged
-    found = [log.surveys[shard] for shard in sorted(log.surveys)]
-    fits = [(of["mode"], of["lower"]) for of in found if "lower" in of]
+    fits = fits_of(log.surveys)
     if len(draws) < FEWEST or not np.all(draws.std(axis=0) > 0):
         return note(TOO_FEW)
     if not fits:
@@ -119,7 +118,7 @@ def merge_beside(evidence: Evidence, log: PassLog, pictures: Pictures) -> Html:
             "No shard has a Gaussian fit of its own: alone, its rows leave the posterior "
             "without a mode. There is nothing to merge."
         )
-    merge, sds = product_of(fits, len(found)), draws.std(axis=0)
+    merge, sds = product_of(fits, len(log.surveys)), draws.std(axis=0)
     shifts = (merge.mean - draws.mean(axis=0)) / sds
     ratios = np.sqrt(np.diag(merge.covariance)) / sds
     shown = np.sort(np.argsort(-np.abs(shifts), kind="stable")[:_MOST_BESIDE])

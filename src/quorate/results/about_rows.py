@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate._types import Array, IntArray, Progress
+from quorate._types import IntArray, Progress
 from quorate.errors import BadInputError, require
 from quorate.models.groups.levels import levels_of
 from quorate.models.protocol import Model
 from quorate.models.rows import require_ability
 from quorate.protocol.after import Answers
-from quorate.protocol.messages import Arrays
-from quorate.protocol.row_questions import By
-from quorate.protocol.row_questions import RowWork as What
+from quorate.protocol.row_questions import By, RowQuestion
 from quorate.results.arviz import for_arviz
 from quorate.results.criterion import Criterion, CriterionAnswers, Kind
 from quorate.results.row_tables import Places, Table, TableAnswers, require_memory
@@ -41,16 +39,7 @@ class RowWork(Protocol):
     def groups(self) -> tuple[IntArray, NDArray[Any]]:
         """Codes of the groups that are asked about, and their labels."""
 
-    def ask(
-        self,
-        what: What,
-        by: By,
-        points: Array,
-        numbers: IntArray,
-        given: Arrays,
-        answers: Answers,
-        **options: Any,
-    ) -> None:
+    def ask(self, question: RowQuestion, answers: Answers, **options: Any) -> None:
         """Ask about all rows or groups that have a part in the draws."""
 
 
@@ -98,7 +87,8 @@ def log_likelihood(
         require_memory(8.0 * len(labels) * len(thinned.numbers))
     answers = TableAnswers(places, Table(len(labels), thinned.shape, path))
     asked = {"engine": engine, "workers": workers, "progress": progress}
-    work.ask("log_likelihood", chosen, thinned.points, thinned.numbers, {}, answers, **asked)
+    question = RowQuestion("log_likelihood", chosen, thinned.points, thinned.numbers)
+    work.ask(question, answers, **asked)
     posterior = thinned.posterior(result)
     variables = {observed_name(result.model): (("chain", "draw", chosen), answers.table.done())}
     coords = {"chain": posterior["chain"], "draw": posterior["draw"], chosen: labels}
@@ -156,7 +146,8 @@ def _criterion(
     places, labels = _items(work, chosen)
     answers = CriterionAnswers(kind, chosen, n_draws, places, labels, pointwise)
     given = {"r_eff": np.array(thinned.r_eff(result))}
-    work.ask("criteria", chosen, thinned.points, thinned.numbers, given, answers, **asked)
+    question = RowQuestion("criteria", chosen, thinned.points, thinned.numbers, given)
+    work.ask(question, answers, **asked)
     return answers.criterion()
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorate._extras import load
-from quorate._files import save
-from quorate.errors import BadInputError, SaveError, require
+from quorate._files import in_words, save
+from quorate.errors import BadInputError, require
 from quorate.results.arviz import CHAINS
 
 if TYPE_CHECKING:
@@ -97,12 +97,11 @@ def _write_zarr(tree: "xr.DataTree", path: Path) -> None:
     """Write a store beside its place, and then rename it."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        tree.to_zarr(beside, mode="w", zarr_format=2, consolidated=True)
-        if path.exists():
-            shutil.rmtree(path)
-        beside.rename(path)
-    except OSError as error:
-        raise SaveError(str(path), error.strerror or str(error)) from error
+        with in_words(path):
+            tree.to_zarr(beside, mode="w", zarr_format=2, consolidated=True)
+            if path.exists():
+                shutil.rmtree(path)
+            beside.rename(path)
     except (ValueError, TypeError) as error:
         raise BadInputError(f"{path} cannot be written as Zarr ({error}). Use .nc.") from error
     finally:

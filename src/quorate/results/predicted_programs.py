@@ -75,8 +75,9 @@ def _of_functions(
         is_new |= ~np.isin(groups.place, groups.known)
         levels.append(groups)
     seeds = RowNumbers(rng, len(some)).seeds()
-    drawn = _chosen(functions.predicted(some, levels, rows, seeds), variable)
-    return Prediction(None, drawn, is_new)
+    given = map(functions.parameters.constrain, some)
+    drawn = functions.draws.responses_of(given, levels, rows, seeds)
+    return Prediction(None, _chosen(drawn, variable), is_new)
 
 
 def _groups_of(

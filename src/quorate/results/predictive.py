@@ -11,6 +11,7 @@ from quorate.models.axes import Axes, axes_of
 from quorate.models.groups.levels import levels_of
 from quorate.models.rows import PriorModel, require_ability
 from quorate.protocol.messages import Arrays
+from quorate.protocol.row_questions import RowQuestion
 from quorate.results.about_rows import RowWork, row_places, work_of
 from quorate.results.arviz import for_arviz, labelled, posterior_group
 from quorate.results.predicted import predicted
@@ -145,7 +146,7 @@ def _responses(
         return Table(len(rows), shape, path if len(first) == 1 else _named(path, name))
 
     answers = ResponseAnswers(places, len(rows), new)
-    work.ask("responses", "row", points, numbers, given, answers, **asked)
+    work.ask(RowQuestion("responses", "row", points, numbers, given), answers, **asked)
     return answers
 
 

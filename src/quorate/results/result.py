@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from quorate._extras import load
 from quorate._types import Array, IntArray
 from quorate.errors import BadInputError, named_shards, require
-from quorate.merging.ess import ess_and_rhat, fewest_draws
+from quorate.merging.ess import are_enough, ess_and_rhat
 from quorate.models.protocol import Model
 from quorate.numerics.ess import bulk_ess, ess_and_rhat_of_chains, split_rhat
 from quorate.numerics.names import named_scalars
@@ -210,8 +209,8 @@ class Result:
         if self.n_chains > 1:
             return ess_and_rhat_of_chains(functions, self.n_chains)
         shard_draws = () if self.weights is None else self.shard_draws
-        n_fewest = min(map(len, chain((self.unconstrained,), shard_draws)))
-        if n_fewest <= fewest_draws(self.unconstrained.shape[1]):
+        n_draws, dim = self.unconstrained.shape
+        if not are_enough(n_draws, map(len, shard_draws), dim):
             unknown = np.full(len(functions), np.nan)
             return unknown, unknown
         values = np.stack(functions, axis=1)

@@ -6,14 +6,14 @@ from functools import cached_property
 import numpy as np
 
 from quorate._types import Array
-from quorate.engines.drive import Engine
+from quorate.engines.drive import Engine, is_end
 from quorate.journal import JournalReader, PartAnswered, PassRecord, Record, Resumed
 from quorate.models.subposterior import Target
 from quorate.numerics.ess import ess_of_chains
 from quorate.passes.first_fit import Before
 from quorate.protocol.exact import ExactScheme
 from quorate.protocol.inquirer import SURVEYS, Answered
-from quorate.protocol.messages import Command, Evaluate, Keep, Stop, Survey, Surveyed, Values
+from quorate.protocol.messages import Command, Evaluate, Keep, Survey, Surveyed, Values
 from quorate.protocol.passes import PassCoordinator
 from quorate.protocol.sums import Sums
 from quorate.results.result import Result
@@ -99,11 +99,11 @@ class ExactRun(Run):
             self._waiting += [PassRecord(now, *each) for each in self.scheme.answered]
             self.scheme.answered = []
         is_news = any(not isinstance(row, PartAnswered) for row in rows)
-        is_end = bool(commands) and isinstance(commands[-1], Stop)
-        if self._waiting and (is_news or is_end or now >= self._next_write):
+        has_ended = is_end(commands)
+        if self._waiting and (is_news or has_ended or now >= self._next_write):
             self._journal.append(self._waiting)
             self._waiting, self._next_write = [], now + _SECONDS_BETWEEN_WRITES
-            self._snapshots.keep(is_end=is_end)
+            self._snapshots.keep(is_end=has_ended)
         for command in commands:
             self._note(now, command)
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from quorate.data.complete import NA
+from quorate.data.complete import NA, require_way
 from quorate.data.placed import PlacedShards, places_of
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import packed
 from quorate.engines.workers.in_place import LEARNER
 from quorate.models.formulas.design import Design, learned_design
 from quorate.models.formulas.learning import TELLS, Learner
-from quorate.models.formulas.missing import require_way
 from quorate.protocol.before import LEARN, RowsQuestion, RowsTold
 from quorate.run.asking import ask_workers
 from quorate.run.in_place import allocation_of, job_on, settled_for

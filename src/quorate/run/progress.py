@@ -146,7 +146,7 @@ class Pace:
 
 
 def cutting(
-    n_workers: int, target: int, listen: Listener, *, in_place: bool = False
+    n_workers: int, target: int, listen: Listener, *, in_place: bool
 ) -> Callable[[int, int], None]:
     """Tells a listener how many rows are cut, or how many shards are read in place."""
     phase = Phase.READING if in_place else Phase.CUTTING

@@ -1,7 +1,7 @@
 """Questions about rows after a run: what is asked of its workers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate._types import Array, IntArray
+from quorate._types import IntArray
 from quorate.data.codes import LEVELS
 from quorate.data.order import rows_of_data
 from quorate.data.placed_groups import groups_held
 from quorate.models.protocol import Model
 from quorate.protocol.after import Answers
-from quorate.protocol.messages import Arrays
-from quorate.protocol.row_questions import BLOCK, By, RowQuestion
-from quorate.protocol.row_questions import RowWork as What
+from quorate.protocol.row_questions import BLOCK, RowQuestion
 from quorate.run.after import AfterRun
 from quorate.run.local import labels_of_level
 
@@ -30,20 +28,9 @@ class RowRun:
     model: Model
     excluded: tuple[int, ...] = ()
 
-    def ask(
-        self,
-        what: What,
-        by: By,
-        points: Array,
-        numbers: IntArray,
-        given: Arrays,
-        answers: Answers,
-        **options: Any,
-    ) -> None:
-        """Ask about all rows or groups that have a part in the draws."""
+    def ask(self, question: RowQuestion, answers: Answers, **options: Any) -> None:
         block: int = getattr(self.model, "rows_at_once", BLOCK)
-        question = RowQuestion(what, by, points, numbers, self.sizes, given, block)
-        self._run.ask(question, answers, **options)
+        self._run.ask(replace(question, sizes=self.sizes, block=block), answers, **options)
 
     @property
     def seed(self) -> int:

@@ -75,7 +75,7 @@ class Run:
         folder: Path,
         journal: Journal,
         stopping: Stopping,
-        n_points: int = 0,
+        n_points: int,
     ) -> None:
         self.model = model
         self.settings = settings

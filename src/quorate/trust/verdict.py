@@ -169,7 +169,7 @@ class Question:
         SingularCovarianceError
             There are too few draws.
         """
-        if len(self.merged) <= fewest_draws(self.model.dim):
+        if len(self.merged) < fewest_draws(self.model.dim):
             raise SingularCovarianceError
         moments = [shard.moments for shard in self.shards]
         known = [of for of in moments if of is not None]

@@ -49,6 +49,11 @@ class Actor:
     has_answered: bool = False
 
     @property
+    def answers_to_come(self) -> list[Any]:
+        """References to all that it was asked and has not answered."""
+        return [*self.calls, *([] if self.beat is None else [self.beat])]
+
+    @property
     def is_at_ease(self) -> bool:
         """Whether little is lost if it ends: it has no work, or has sent some of its results."""
         has_joined = len(self.joined) == len(self.workers)

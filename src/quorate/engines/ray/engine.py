@@ -35,6 +35,7 @@ from quorate.protocol.messages import Event, Work, WorkerLost, WorkerMoved
 _SECONDS_BETWEEN_BEATS = 1.0
 _SECONDS_BETWEEN_LOOKS = 0.5  # at the nodes
 _FORGETTING = 2.0  # seconds that actors have to remove their copies of rows
+_FAILING = 1.0  # seconds for calls of actors that were killed to fail
 _OVERDUE = 5.0  # seconds after which an actor that owes a sign of life cannot end a process
 
 
@@ -107,12 +108,6 @@ class RayEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def placed(self) -> dict[int, str]:
-        """The node of every worker."""
-        placed = self._homes.placed
-        return {k: placed[place] for k, place in self._place_of.items() if place in placed}
-
     def now(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._start_time
@@ -175,9 +170,12 @@ class RayEngine:
     def close(self) -> None:
         """End all actors, and the cluster if it is ours."""
         self._forget()
+        answers = [answer for actor in self._actors.values() for answer in actor.answers_to_come]
         for actor in self._actors.values():
             self._ray.kill(actor.handle)
         self._actors.clear()
+        if answers:  # Ray once crashed when it ended while it was failing the calls of an actor
+            self._ray.wait(answers, num_returns=len(answers), timeout=_FAILING, fetch_local=False)
         self._homes.close()
         self._rows.clear()
         self._cluster.close()

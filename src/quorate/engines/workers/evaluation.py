@@ -23,7 +23,7 @@ class Evaluation:
         How many shards are evaluated at the same time. More than 1 only for models that allow it.
     """
 
-    def __init__(self, target: Callable[[int], Target], pulse: Pulse, n_threads: int = 1) -> None:
+    def __init__(self, target: Callable[[int], Target], pulse: Pulse, n_threads: int) -> None:
         self._target = target
         self._pulse = pulse
         self._threads = ThreadPoolExecutor(n_threads) if n_threads > 1 else None

@@ -96,7 +96,7 @@ def _answer(told: Any) -> Arrays:
 
 
 def _facts(found: StoredShard) -> dict[str, Any]:
-    arrays = [[spec.name, spec.dtype, list(spec.row_shape)] for spec in found.arrays]
+    arrays = [spec.as_json() for spec in found.arrays]
     return {"arrays": arrays, "n_rows": found.n_rows, "fingerprint": found.fingerprint}
 
 

@@ -149,7 +149,7 @@ def doing_of(frame: Frame) -> Doing:
     return Doing(**frame.fields)
 
 
-def events_of(frame: Frame, workers: Sequence[int], node: str = "") -> list[Event]:
+def events_of(frame: Frame, workers: Sequence[int], node: str) -> list[Event]:
     """The events that a frame of a process or actor describes.
 
     `workers` live there. An error in their common setup concerns all of them. Workers of a `node`

@@ -62,7 +62,7 @@ class Scan:
         lowest, highest = self.ranges.get(name, (np.inf, -np.inf))
         self.ranges[name] = min(lowest, low), max(highest, high)
 
-    def settled_levels(self, may_be_constant: Collection[str] = ()) -> dict[str, tuple[Any, ...]]:
+    def settled_levels(self, may_be_constant: Collection[str]) -> dict[str, tuple[Any, ...]]:
         """Levels in their order. Constant columns are refused, but for those that may be."""
         for name, (low, high) in self.ranges.items():
             fine = low < high or name in may_be_constant

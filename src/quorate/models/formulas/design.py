@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array
-from quorate.data.complete import NA
+from quorate.data.complete import NA, require_way
 from quorate.data.cut import Cut
 from quorate.errors import BadInputError, require
 from quorate.models.formulas.columns import (
@@ -25,13 +25,12 @@ from quorate.models.formulas.columns import (
     require_known,
 )
 from quorate.models.formulas.learning import Learner
-from quorate.models.formulas.missing import Completeness, require_way
+from quorate.models.formulas.missing import Completeness
 from quorate.models.formulas.syntax import FUNCTIONS, evaluated
 from quorate.models.formulas.teacher import Teacher
-from quorate.models.groups.levels import Level
+from quorate.models.groups.levels import VARYING, Level
 
 _INTERCEPT = "Intercept"
-_VARYING = ("Z", "Z_inner")  # arrays of the varying columns, outer level first
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class Design:
         arrays = {"X": self._matrix(self.names, [self.spec.rhs], frame)}
         if response:
             arrays["y"] = self._matrix([self.response], [self.spec.lhs], frame)[:, 0]
-        for array, level, specs in zip(_VARYING, self.levels, self.varying, strict=False):
+        for array, level, specs in zip(VARYING, self.levels, self.varying, strict=False):
             arrays[array] = self._matrix(level.names, specs, frame)
         for name, specs in self.extras:
             if response or name != "weights":
@@ -228,7 +227,7 @@ def _require_numeric_response(parsed: Any, scan: Scan) -> None:
 
 def _require_varying(learned: Design, arrays: Mapping[str, Array]) -> None:
     named = {"X": learned.names}
-    named |= {array: level.names for array, level in zip(_VARYING, learned.levels, strict=False)}
+    named |= {array: level.names for array, level in zip(VARYING, learned.levels, strict=False)}
     for array, names in named.items():
         for name, column in zip(names, arrays[array].T, strict=True):
             same = name != _INTERCEPT and len(column) > 1 and np.ptp(column) == 0

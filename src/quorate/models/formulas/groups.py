@@ -94,7 +94,7 @@ def taken_apart(formula: str) -> Written:
     tilde = tokens[tildes[0]].start
     left = response_of(formula, tokens[: tildes[0] + 1])
     terms = [term for span in spans for term in _terms(formula, tokens, span, tildes[0])]
-    offsets = list(offsets_of(formula, tokens, tildes[0]))
+    offsets = list(offsets_of(tokens, tildes[0]))
     spans = sorted([*spans, *((i, i) for i, _ in offsets)])
     keep = _outside(formula, tokens, spans)[tilde + 1 :]
     right = re.sub(r"^\s*\+", "", keep) if spans else keep

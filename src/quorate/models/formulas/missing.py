@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -61,11 +61,6 @@ class Completeness:
             for name, (count, first) in self.columns.items()
         )
         return f"{self.n_incomplete} of {self.n_rows} rows are incomplete: {'; '.join(columns)}"
-
-
-def require_way(na: str) -> None:
-    """Raise unless this is a way to treat missing values."""
-    require(na in get_args(NA), f"na must be {' or '.join(get_args(NA))}, not {na!r}.")
 
 
 def require_complete(frame: Any) -> None:

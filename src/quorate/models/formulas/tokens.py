@@ -111,7 +111,7 @@ def _pair(call: Token, extra: str) -> Response:
     raise BadInputError(f"`{call.text}` cannot be read. Write `y | {extra}(n) ~ ...`.")
 
 
-def offsets_of(formula: str, tokens: Sequence[Token], tilde: int) -> Iterator[tuple[int, str]]:
+def offsets_of(tokens: Sequence[Token], tilde: int) -> Iterator[tuple[int, str]]:
     """The place and the expression of each `offset(...)`, which must be added to other terms."""
     for i, token in enumerate(tokens):
         if token.function != "offset":

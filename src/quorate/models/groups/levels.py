@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from quorate._types import Array, IntArray
 from quorate.models.protocol import Model, Shard
 
+VARYING = ("Z", "Z_inner")  # arrays of a shard that hold the varying columns, outer level first
 # (level, groups (m,), n numbers) to uniform numbers in (0, 1), shape (n_points, m, n)
 Uniforms = Callable[[str, IntArray, int], Array]
 # The same with the number of the level, 0 for the outer one; how many numbers is settled.

@@ -231,7 +231,7 @@ def generalised_linear_model(
     columns: int | Sequence[str] | Design,
     prior: str,
     priors: Mapping[str, str] | None,
-    scale_priors: Sequence[str] = (),
+    scale_priors: Sequence[str],
 ) -> GeneralisedLinearModel:
     """A model with priors in words, as users give them; see `quorate.models.logistic`."""
     encoding = columns if isinstance(columns, Design) else None

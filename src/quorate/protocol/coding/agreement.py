@@ -25,10 +25,11 @@ from quorate._types import Array, CodedArray, IntArray
 from quorate._warnings import warn
 from quorate.errors import QuorateWarning, named_workers, require
 from quorate.numerics.streams import Purpose, Streams
+from quorate.protocol.allocation import allocation_of
 from quorate.protocol.coding.code import GradientCode
 from quorate.samplers.protocol import Sampler
 
-TOLERANCE = 1e-9  # relative to the size of what was added up
+_TOLERANCE = 1e-9  # relative to the size of what was added up
 _MOST_CULPRITS = 3
 _DRAWS, _ONCE = 0, 1  # lanes of the shared vectors
 
@@ -112,17 +113,12 @@ class ReplicaChecks:
         which they do.
     """
 
-    def __init__(self, code: GradientCode, tolerance: float = TOLERANCE) -> None:
+    def __init__(self, code: GradientCode) -> None:
         self.quarantined: dict[int, int] = {}
         self.reasons: dict[int, str] = {}
         self.disputed: dict[tuple[int, ...], int] = {}
         self._code = code
-        self._tolerance = tolerance
-        holders: dict[int, list[int]] = {}
-        for worker, shards in enumerate(code.held.tolist()):
-            for shard in shards:
-                holders.setdefault(shard, []).append(worker)
-        self._holders = holders
+        self._allocation = allocation_of(code.held.tolist())
         self._partners: dict[int, list[tuple[int, IntArray, IntArray]]] = {}
         self._products: dict[str, dict[int, _Products]] = {}
         self._contradictions: dict[tuple[int, int], int] = {}  # of two workers: the first draw
@@ -153,8 +149,8 @@ class ReplicaChecks:
     def _partners_of(self, worker: int) -> list[tuple[int, IntArray, IntArray]]:
         """Who shares shards with a worker, and at which of its own and of their columns."""
         if worker not in self._partners:
-            held = self._code.held
-            others = {k for shard in held[worker].tolist() for k in self._holders[shard]}
+            held, holders_of = self._code.held, self._allocation.holders_of
+            others = {k for shard in held[worker].tolist() for k in holders_of(shard)}
             shared = {
                 k: np.intersect1d(held[worker], held[k], return_indices=True)
                 for k in sorted(others - {worker})
@@ -189,7 +185,7 @@ class ReplicaChecks:
             return
         involved = [k for k in among if vector[k]]
         terms = np.array([vector[k] * rows[k] for k in involved])
-        if np.abs(terms.sum(axis=0)).max() <= self._tolerance * np.abs(terms).sum(axis=0).max():
+        if np.abs(terms.sum(axis=0)).max() <= _TOLERANCE * np.abs(terms).sum(axis=0).max():
             return
         if len(involved) == 2:
             self._contradict(involved[0], involved[1], draw)
@@ -202,7 +198,7 @@ class ReplicaChecks:
         right = part.products * self._code.coefficients[worker]
         size = np.abs(left).sum(axis=1) + np.abs(right).sum(axis=1)
         gap = np.abs(left.sum(axis=1) - right.sum(axis=1))
-        return np.asarray(~(gap <= self._tolerance * size))  # so that NaN is wrong too
+        return np.asarray(~(gap <= _TOLERANCE * size))  # so that NaN is wrong too
 
     def _differ(
         self,
@@ -223,9 +219,7 @@ class ReplicaChecks:
         if low < high:
             gaps = mine.rows(low, high)[:, columns] - theirs.rows(low, high)[:, their_columns]
             size = np.minimum(mine.largest[columns], theirs.largest[their_columns])
-            differs[low - first : high - first] = (np.abs(gaps) > self._tolerance * size).any(
-                axis=1
-            )
+            differs[low - first : high - first] = (np.abs(gaps) > _TOLERANCE * size).any(axis=1)
         return differs
 
     def _contradict(self, worker: int, other: int, draw: int) -> None:

@@ -8,11 +8,8 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quorate._types import Array, CodedArray, IntArray
-
-Mask = NDArray[np.bool_]  # which workers have answered
+from quorate._types import Array, BoolArray, CodedArray, IntArray
 
 
 class Cell(Protocol):
@@ -30,10 +27,10 @@ class Cell(Protocol):
     def n_copies(self) -> int:
         """How many workers send each different answer."""
 
-    def decodes(self, answered: Mask) -> bool:
+    def decodes(self, answered: BoolArray) -> bool:
         """Whether these are enough."""
 
-    def decoding_vector(self, answered: Mask) -> CodedArray:
+    def decoding_vector(self, answered: BoolArray) -> CodedArray:
         """a, zero where there is no answer. Both have the shape (size of the cell,)."""
 
     def null_checks(self) -> CodedArray:
@@ -54,10 +51,10 @@ class Repetition:
     def n_copies(self) -> int:
         return self.size
 
-    def decodes(self, answered: Mask) -> bool:
+    def decodes(self, answered: BoolArray) -> bool:
         return bool(answered.any())
 
-    def decoding_vector(self, answered: Mask) -> CodedArray:
+    def decoding_vector(self, answered: BoolArray) -> CodedArray:
         vector = np.zeros(self.size)
         vector[answered.argmax()] = 1.0  # the first that is true
         return vector
@@ -81,10 +78,10 @@ class RootsOfUnity:
     def n_copies(self) -> int:
         return 1
 
-    def decodes(self, answered: Mask) -> bool:
+    def decodes(self, answered: BoolArray) -> bool:
         return int(np.count_nonzero(answered)) >= self.needed
 
-    def decoding_vector(self, answered: Mask) -> CodedArray:
+    def decoding_vector(self, answered: BoolArray) -> CodedArray:
         """a_k = (1/K) Π over stragglers j of (1 - ω^(k-j))."""
         gaps = self._members - np.flatnonzero(~answered)
         return np.asarray(self._one_minus_root[gaps].prod(axis=1) / self.size)
@@ -130,10 +127,10 @@ class Copied:
     def needed(self) -> int:
         return self.members.needed
 
-    def decodes(self, answered: Mask) -> bool:
+    def decodes(self, answered: BoolArray) -> bool:
         return self.members.decodes(self._any_copy(answered))
 
-    def decoding_vector(self, answered: Mask) -> CodedArray:
+    def decoding_vector(self, answered: BoolArray) -> CodedArray:
         copies = self._by_copy(answered)
         member_vector = self.members.decoding_vector(self._any_copy(answered))
         vector = np.zeros(copies.shape, dtype=member_vector.dtype)
@@ -146,10 +143,10 @@ class Copied:
         copies = np.eye(n_others, self.size) - np.eye(n_others, self.size, self.members.size)
         return np.concatenate([first_copies, copies])
 
-    def _any_copy(self, answered: Mask) -> Mask:
+    def _any_copy(self, answered: BoolArray) -> BoolArray:
         return np.asarray(self._by_copy(answered).any(axis=0))
 
-    def _by_copy(self, answered: Mask) -> Mask:
+    def _by_copy(self, answered: BoolArray) -> BoolArray:
         return answered.reshape(self.n_copies, self.members.size)
 
 
@@ -175,10 +172,10 @@ class ParityChecked:
     def n_copies(self) -> int:
         return 1
 
-    def decodes(self, answered: Mask) -> bool:
+    def decodes(self, answered: BoolArray) -> bool:
         return int(np.count_nonzero(answered)) >= self.needed
 
-    def decoding_vector(self, answered: Mask) -> CodedArray:
+    def decoding_vector(self, answered: BoolArray) -> CodedArray:
         stragglers = np.flatnonzero(~answered)
         first, rest = self.generator[0], self.generator[1:]
         u, *_ = np.linalg.lstsq(rest[:, stragglers].T, -first[stragglers], rcond=0.0)

@@ -30,14 +30,13 @@ from math import gcd
 import numpy as np
 from scipy.linalg import block_diag
 
-from quorate._types import Array, CodedArray, IntArray
+from quorate._types import Array, BoolArray, CodedArray, IntArray
 from quorate._warnings import warn
 from quorate.errors import IllConditionedCodeWarning, UndecodableError, require
 from quorate.protocol.allocation import check_sizes, worker_groups
 from quorate.protocol.coding.cells import (
     Cell,
     Copied,
-    Mask,
     ParityChecked,
     Repetition,
     RootsOfUnity,
@@ -121,12 +120,13 @@ class GradientCode:
 
     def cell_of(self, worker: int) -> range:
         """All workers of the cell that has `worker`."""
-        return self._members[worker]
+        workers, _ = self.cells[self.cell_numbers[worker]]
+        return range(self.n_workers)[workers]
 
     @cached_property
-    def _members(self) -> list[range]:
-        members = [range(self.n_workers)[workers] for workers, _ in self.cells]
-        return [cell for cell in members for _ in cell]
+    def cell_numbers(self) -> list[int]:
+        """The number of each worker's cell."""
+        return [number for number, (_, cell) in enumerate(self.cells) for _ in range(cell.size)]
 
     def parity(self, worker: int, received: Collection[int]) -> CodedArray | None:
         """y with yB = 0 that vanishes off `received` but not at `worker`, one of them.
@@ -135,7 +135,7 @@ class GradientCode:
         takes. None where its cell does not decode without it.
         """
         answered = self._mask(received)
-        workers, cell = next(c for c in self.cells if c[0].start <= worker < c[0].stop)
+        workers, cell = self.cells[self.cell_numbers[worker]]
         without, with_few = answered[workers].copy(), answered[workers].copy()
         without[worker - workers.start] = False
         if not cell.decodes(without):
@@ -147,16 +147,13 @@ class GradientCode:
         vector[workers] = cell.decoding_vector(without) - cell.decoding_vector(with_few)
         return vector if vector[worker] else None
 
-    def _mask(self, received: Collection[int]) -> Mask:
+    def _mask(self, received: Collection[int]) -> BoolArray:
         answered = np.zeros(self.n_workers, dtype=bool)
         answered[list(received)] = True
         return answered
 
-    def amplification(self, received: Collection[int]) -> float:
-        """Largest over shards of Σ_k |a_k B_ks|: what multiplies any mismatch of replicas."""
-        return self._amplification(self.decoding_vector(received))
-
-    def _amplification(self, vector: CodedArray) -> float:
+    def amplification(self, vector: CodedArray) -> float:
+        """Largest over shards of Σ_k |a_k B_ks|: what a multiplies any mismatch of replicas by."""
         terms = np.abs(vector)[:, None] * self._coefficient_sizes
         return float(np.bincount(self.held.ravel(), terms.ravel()).max())
 
@@ -165,7 +162,7 @@ class GradientCode:
         return np.abs(self.coefficients)
 
     def _warn_if_useless(self, vector: CodedArray) -> None:
-        amplification = self._amplification(vector)
+        amplification = self.amplification(vector)
         if amplification * _ROUNDING > _TOLERABLE:
             warn(
                 f"the {self.name} code for {self.n_workers} workers multiplies rounding errors "

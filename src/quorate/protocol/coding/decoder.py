@@ -41,8 +41,7 @@ class Answers:
         self.doubtful: set[int] = set()  # items whose sum has a row that was taken out
         self._keep = keep
         self._items: dict[int, _Item] = {}
-        members = [range(code.n_workers)[workers] for workers, _ in code.cells]
-        self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
+        self._cell_of = code.cell_numbers
         self._needed = [cell.needed for _, cell in code.cells]
         self._vectors: dict[tuple[int, ...], CodedArray] = {}
 

@@ -121,8 +121,7 @@ class CodedCMC:
         self._answers: list[_Answers] = []  # to each draw, until it can be decoded
         self._decoded: list[CodedArray] = []
         self._decoding_vector = lru_cache(_RECENT)(code.decoding_vector)
-        members = [range(code.n_workers)[workers] for workers, _ in code.cells]
-        self._cell_of = [cell for cell, workers in enumerate(members) for _ in workers]
+        self._cell_of = code.cell_numbers
         self._needed = [cell.needed for _, cell in code.cells]
         self._batches = BatchCounter(self.allocation)
         self.received = DecodedSums(self)

@@ -209,14 +209,6 @@ class ExactCodedCMC:
         """Workers found to send wrong answers, with the reasons."""
         return self.checks.reasons if self.checks is not None else {}
 
-    @property
-    def doubtful(self) -> list[int]:
-        """Global draws that still rest on the answer of a worker that is now in quarantine."""
-        since = self._draws.doubtful
-        if self._checkpoint in self._checkpoints.doubtful:
-            return list(range(self.n_complete))
-        return sorted(draw for draw in since if self._checkpoint <= draw < self.n_complete)
-
     def take_back(self, worker: int) -> None:
         self._batches.take_back(worker)
 

@@ -14,7 +14,7 @@ from quorate.errors import SingularCovarianceError
 from quorate.merging.centres import shift_of
 from quorate.merging.fit import Fit, as_arrays, fits_among
 from quorate.merging.weights import shrunk_covariance
-from quorate.numerics.linalg import spd_inverse
+from quorate.numerics.linalg import scaled_inverse
 from quorate.numerics.moments import Moments
 from quorate.numerics.named_arrays import part
 from quorate.protocol.coding.agreement import SharedVectors
@@ -157,12 +157,9 @@ class SendExact:
         shifts, covs = (np.stack(parts) for parts in zip(*found, strict=True))
         if past.shape[1] < self.checkpoints.floor:
             shifts[:] = 0.0  # else that of very few draws would move all up to the next checkpoint
-        sds = np.sqrt(np.diagonal(covs, axis1=-2, axis2=-1))
-        if not (sds > 0).all():
+        if not (np.diagonal(covs, axis1=-2, axis2=-1) > 0).all():
             raise SingularCovarianceError
-        scales = sds[:, :, None] * sds[:, None, :]
-        precisions = spd_inverse(covs / scales) / scales  # whatever the units
-        return {"shifts": shifts, "precisions": precisions}
+        return {"shifts": shifts, "precisions": scaled_inverse(covs)}
 
     def _at_checkpoint(self, past: Array, state: Arrays) -> Arrays:
         rows, columns = np.triu_indices(past.shape[-1])

@@ -1,6 +1,6 @@
 """A model with local parameters from plain functions, in numpy or JAX."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,14 +105,8 @@ class LocalFunctions:
 
     def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
         groups = GroupsOfRows.unknown(self.local, inputs["index"], len(points))
-        return self.predicted(points, (groups,), inputs["rows"], seeds)
-
-    def predicted(
-        self, points: Array, levels: Sequence[GroupsOfRows], rows: Shard, seeds: Seeds
-    ) -> dict[str, Array]:
-        """Responses of rows at points (n, d), where groups that are not known are drawn."""
         given = map(self.parameters.constrain, points)
-        return self.draws.responses_of(given, levels, rows, seeds)
+        return self.draws.responses_of(given, (groups,), inputs["rows"], seeds)
 
     def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
         return prior_draws(self.draws.draw_prior, self.parameters, n, rng)

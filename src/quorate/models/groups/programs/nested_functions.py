@@ -1,6 +1,6 @@
 """A model with two levels of local parameters from plain functions, in JAX."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,14 +132,8 @@ class NestedFunctions:
         index = inputs["index"]
         places = zip(self.local_parameters, (inputs["within"][index], index), strict=True)
         levels = [GroupsOfRows.unknown(own, place, len(points)) for own, place in places]
-        return self.predicted(points, levels, inputs["rows"], seeds)
-
-    def predicted(
-        self, points: Array, levels: Sequence[GroupsOfRows], rows: Shard, seeds: Seeds
-    ) -> dict[str, Array]:
-        """Responses of rows at points (n, d), where groups that are not known are drawn."""
         given = map(self.parameters.constrain, points)
-        return self.draws.responses_of(given, levels, rows, seeds)
+        return self.draws.responses_of(given, levels, inputs["rows"], seeds)
 
     def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
         return prior_draws(self.draws.draw_prior, self.parameters, n, rng)

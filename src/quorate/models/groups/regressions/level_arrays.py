@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 
 from quorate._types import Array, IntArray
+from quorate.data.codes import LEVELS
 from quorate.errors import BadInputError, require
-from quorate.models.groups.levels import Level
+from quorate.models.groups.levels import VARYING, Level
 from quorate.models.regressions.glm import numbers
-
-_CODES = ("group", "inner")  # outer level first
-_VARYING = ("Z", "Z_inner")
 
 
 def group_columns(levels: Sequence[Level]) -> str:
@@ -24,7 +22,7 @@ def codes_of_level(
     shard: Mapping[str, Any], n_rows: int, levels: Sequence[Level], place: int
 ) -> IntArray:
     """The code of each row's group on the level with this place, (n,)."""
-    name = _CODES[place]
+    name = LEVELS[place]
     if name not in shard:
         raise BadInputError(
             f"No array named `{name}`. The data are {', '.join(sorted(shard))}; this model has "
@@ -38,7 +36,7 @@ def codes_of_level(
 
 def varying_of_level(shard: Mapping[str, Any], n_rows: int, level: Level, place: int) -> Array:
     """The columns (n, q) whose coefficients vary; without them, groups have intercepts."""
-    name, wanted = _VARYING[place], (n_rows, len(level.names))
+    name, wanted = VARYING[place], (n_rows, len(level.names))
     if name not in shard:
         intercepts = level.names == ("Intercept",)
         require(intercepts, f"No array named `{name}`. It needs shape {wanted}.")
