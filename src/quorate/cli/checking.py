@@ -33,7 +33,7 @@ _NOT_TRUSTED = 3  # exit code of a merge that should not be trusted, or could no
 def check_command(
     run_dir: Path, points: int, processes: int | None, max_time: float | None
 ) -> None:
-    """Check the merged draws of a run against the exact posterior density.
+    """Check the draws of a run against the posterior density.
 
     This executes the model that is stored with the run: check only runs that you trust.
     """
