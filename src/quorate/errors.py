@@ -137,7 +137,7 @@ class UnreachableError(QuorateError):
         )
         return (
             f"{self.scheme} can never reach {self.n_draws} global draws without "
-            f"{named_workers(self.lost)}. Have fewer workers dead, or {redundancy}."
+            f"{named_workers(self.lost)}. Use fewer dead workers, or {redundancy}."
         )
 
 

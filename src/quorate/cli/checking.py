@@ -20,13 +20,20 @@ _NOT_TRUSTED = 3  # exit code of a merge that should not be trusted, or could no
 
 @click.command("check")
 @RUN
-@click.option("--points", type=int, default=N_POINTS, show_default=True, metavar="M")
+@click.option(
+    "--points",
+    type=int,
+    default=N_POINTS,
+    show_default=True,
+    metavar="M",
+    help="Evaluate the posterior at M points.",
+)
 @options_of(Processes, ["processes"])
-@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after so many seconds.")
+@click.option("--max-time", type=float, metavar="SECONDS", help="Stop after this many seconds.")
 def check_command(
     run_dir: Path, points: int, processes: int | None, max_time: float | None
 ) -> None:
-    """Check the merged draws of a run against the exact posterior density.
+    """Check the draws of a run against the posterior density.
 
     This executes the model that is stored with the run: check only runs that you trust.
     """

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 @click.command("combine")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("--rule", default="consensus", show_default=True, metavar="|".join(RULES))
+@click.option(
+    "--rule",
+    default="consensus",
+    show_default=True,
+    metavar="|".join(RULES),
+    help="Combine by this rule.",
+)
 @click.option(
     "-o",
     "--out",
@@ -25,13 +31,30 @@ if TYPE_CHECKING:
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="NetCDF file to write.",
+    help="Write the draws to this NetCDF file.",
 )
-@click.option("--weights", metavar="full|diagonal|uniform", help="Of consensus.  [default: full]")
-@click.option("--bandwidth", type=float, metavar="H", help="Of semiparametric and weierstrass.")
-@click.option("--draws", "n_draws", type=int, metavar="L", help="Not of consensus and swiss.")
-@click.option("--variables", metavar="A,B,…", help="The ones to combine.  [default: all]")
-@click.option("--seed", type=int, default=1, show_default=True, metavar="N")
+@click.option(
+    "--weights",
+    metavar="full|diagonal|uniform",
+    help="Set the weights of consensus.  [default: full]",
+)
+@click.option(
+    "--bandwidth",
+    type=float,
+    metavar="H",
+    help="Set the bandwidth of semiparametric and weierstrass.",
+)
+@click.option(
+    "--draws",
+    "n_draws",
+    type=int,
+    metavar="L",
+    help="Make L draws; consensus and swiss do not take this option.",
+)
+@click.option("--variables", metavar="A,B,…", help="Combine only these variables.  [default: all]")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, metavar="N", help="Set the random seed."
+)
 def combine_command(
     files: tuple[Path, ...],
     rule: str,

@@ -22,7 +22,7 @@ _OPTIONS = (
     click.option(
         "--family",
         metavar="|".join(FAMILIES),
-        help="Family of the formula.  [default: gaussian]",
+        help="Set the family of the formula.  [default: gaussian]",
     ),
     click.option(
         "--prior",

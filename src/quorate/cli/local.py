@@ -29,14 +29,14 @@ _FORMATS = (".nc", ".parquet", ".csv")
 @click.command("local")
 @RUN
 @click.option("--groups", metavar="A,B,…", help="Draw from the parameters of these groups.")
-@click.option("--level", metavar="L", help="Level of groups to summarise.  [default: the outer]")
+@click.option("--level", metavar="L", help="Summarise this level of groups.  [default: the outer]")
 @click.option(
     "--points",
     type=int,
     default=N_POINTS,
     show_default=True,
     metavar="M",
-    help="Draws of the global parameters to average over.",
+    help="Average over M draws of the global parameters.",
 )
 @options_of(Processes, ["processes"])
 @click.option(
@@ -44,7 +44,7 @@ _FORMATS = (".nc", ".parquet", ".csv")
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="File to write: .nc, .parquet or .csv for summaries, .nc for draws.",
+    help="Write to a file: .nc, .parquet or .csv for summaries, .nc for draws.",
 )
 def local_command(
     run_dir: Path,
@@ -54,7 +54,7 @@ def local_command(
     processes: int | None,
     output: Path | None,
 ) -> None:
-    """Summarise the parameters of the groups of a run, or draw from those of some groups.
+    """Summarise the parameters of all groups of a run, or draw those of some groups.
 
     Without an output, it prints the groups that stand out most. This executes the model that is
     stored with the run: use it only for runs that you trust.

@@ -88,13 +88,13 @@ def options_of_registry(
 
 
 def taken(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Those of `options` that were given, out of `names`; all of these are removed from them."""
+    """Remove the options in `names` from `options`; return the ones that were given."""
     found = {name: options.pop(name, None) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def taken_of_registry(options: dict[str, Any], registry: OptionsRegistry[Any]) -> dict[str, Any]:
-    """The options of registered classes that were given, removed from `options`."""
+    """Remove the options of registered classes from `options`; return the ones given."""
     names = {option for name in registry for option in option_names(registry[name])}
     return taken(options, names & options.keys())
 

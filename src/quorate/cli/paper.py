@@ -54,23 +54,23 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
     "--realisations",
     type=int,
     metavar="Z",
-    help=f"Number of runs.  [default: {_REALISATIONS}; {EXACT_REALISATIONS} for exact]",
+    help=f"Simulate Z runs.  [default: {_REALISATIONS}; {EXACT_REALISATIONS} for exact]",
 )
 @click.option(
     "--cov-ridge",
     type=float,
     metavar="X",
-    help="σ² on every covariance estimate.  "
+    help="Add the ridge σ² to every covariance estimate.  "
     f"[default: the scripts', {COV_RIDGE:g}; {BEYOND_RIDGE} for beyond]",
 )
 @click.option(
     "--precision-ridge",
     type=float,
     metavar="Y",
-    help="σ² on D̂ of C-CMC.  [default: the scripts', 0.5 for fig3, 2 for fig4]",
+    help="Add the ridge σ² to D̂ of C-CMC.  [default: the scripts', 0.5 for fig3, 2 for fig4]",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, metavar="N", help="Key of all randomness."
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="Set the random seed."
 )
 @click.option(
     "--scheme",
@@ -89,7 +89,7 @@ _NEARLY_ALL = 0.985  # shares above are not worth a remark
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder to write to.  [default: results/FIGURE-READING]",
+    help="Write to this folder.  [default: results/FIGURE-READING]",
 )
 def reproduce_command(
     figure: str,
@@ -104,8 +104,8 @@ def reproduce_command(
 ) -> None:
     """Reproduce a figure of the paper: fig3 has 5 workers, fig4 has 40.
 
-    beyond is both, with the adaptive scheme and the genie, which is its limit. exact compares
-    merges with exact draws, on two posteriors that are not Gaussian. scale tells what runs cost on
+    beyond draws both, with the adaptive scheme and its limit, the genie. exact compares
+    merges with exact draws, on two posteriors that are not Gaussian. scale shows what runs cost on
     up to 100,000 processes.
     """
     is_ours = figure in (BEYOND, EXACT, SCALE)
@@ -172,7 +172,7 @@ _OF_CODED = ("code", "precision", "checked", "cov_ridge", "precision_ridge")
 
 
 @click.command("simulate")
-@click.option("--scheme", required=True, metavar="|".join(SCHEMES), help="Scheme to simulate.")
+@click.option("--scheme", required=True, metavar="|".join(SCHEMES), help="Simulate this scheme.")
 @click.option(
     "--method",
     type=click.Choice(["merge", "exact"]),
@@ -180,17 +180,24 @@ _OF_CODED = ("code", "precision", "checked", "cov_ridge", "precision_ridge")
     show_default=True,
     help="Merge draws of shards, or draw by passes over the posterior.",
 )
-@click.option("--workers", type=int, required=True, metavar="K", help="Number of workers.")
-@click.option("--redundancy", type=int, metavar="R", help="Holders of a shard.  [default: 1]")
+@click.option("--workers", type=int, required=True, metavar="K", help="Simulate K workers.")
 @click.option(
-    "--draws", type=int, default=100, show_default=True, metavar="L", help="Global draws to get."
+    "--redundancy", type=int, metavar="R", help="Give each shard R holders.  [default: 1]"
+)
+@click.option(
+    "--draws",
+    type=int,
+    default=100,
+    show_default=True,
+    metavar="L",
+    help="Stop after L global draws.",
 )
 @click.option(
     "--latency",
     default="pareto:0.1,1.2",
     show_default=True,
     metavar="MODEL:…",
-    help="Computing times of a draw: pareto:MEAN,TAIL_INDEX, exponential:MEAN, "
+    help="Take computing times of a draw from a model: pareto:MEAN,TAIL_INDEX, exponential:MEAN, "
     "shifted-exponential:SHIFT,MEAN or trace:FILE.",
 )
 @click.option("--slow", metavar="NxF", help="Make N random workers F times slower.")
@@ -199,13 +206,17 @@ _OF_CODED = ("code", "precision", "checked", "cov_ridge", "precision_ridge")
     "--per-draw", is_flag=True, help="Give each draw a time of its own, not each batch of R draws."
 )
 @click.option(
-    "--copy-cost", type=float, default=0.0, metavar="T", help="Time to fill a spare slot."
+    "--copy-cost",
+    type=float,
+    default=0.0,
+    metavar="T",
+    help="Let the copy to a spare slot take time T.",
 )
 @click.option(
-    "--realisations", type=int, default=100, show_default=True, metavar="Z", help="Number of runs."
+    "--realisations", type=int, default=100, show_default=True, metavar="Z", help="Simulate Z runs."
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, metavar="N", help="Key of all randomness."
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="Set the random seed."
 )
 @options_of(Coded, _OF_CODED, show_defaults=False)
 @options_of(Adaptive, ["gap", "pairing"], show_defaults=False)

@@ -98,7 +98,7 @@ from quorate.run.settings import METHODS
     "--realisations",
     type=int,
     metavar="Z",
-    help="Simulate each option so many times.  [default: 200, or 20 for exact draws]",
+    help="Simulate each option Z times.  [default: 200, or 20 for exact draws]",
 )
 @click.option(
     "--seed", type=int, default=0, show_default=True, metavar="N", help="Set the random seed."

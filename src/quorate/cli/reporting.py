@@ -15,7 +15,7 @@ from quorate.cli.options import RUN
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="File to write.  [default: report.html in RUN]",
+    help="Write to this file.  [default: report.html in RUN]",
 )
 def report_command(run_dir: Path, output: Path | None) -> None:
     """Write a self-contained HTML report of a run, finished or not."""

@@ -12,7 +12,7 @@ from quorate.journal.salvage import salvage
 @click.command("salvage")
 @RUN
 def salvage_command(run_dir: Path) -> None:
-    """Make a new journal of what can be read of a damaged one.
+    """Recover the readable rows of a damaged journal into a new journal.
 
     The damaged journal is kept in RUN/journal.damaged. Nothing is executed.
     """

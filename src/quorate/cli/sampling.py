@@ -93,7 +93,7 @@ OUTPUT = output_option()
 @click.option("--thin", type=int, metavar="N", help="Keep every N-th step of the sampler.")
 @options_of(Until, flags=FLAGS, metavars=METAVARS)
 @options_of(Cut, ["by", "scratch"], metavars=METAVARS)
-@click.option("--columns", metavar="A,B,…", help="Columns of the data that the model reads.")
+@click.option("--columns", metavar="A,B,…", help="Read only these columns of the data.")
 @options_of_registry(SCHEMES, leave_out=["redundancy"], metavars=METAVARS)
 @options_of_registry(ENGINES, flags=FLAGS, metavars=METAVARS)
 @options_of(Faults, metavars=METAVARS)
@@ -273,7 +273,7 @@ def _tell(result: Result) -> None:
 @click.command("summary")
 @RUN
 def summary_command(run_dir: Path) -> None:
-    """Print the parameters of a run again, and what happened in it."""
+    """Print the summary table of a run, and what happened in it."""
     out.print(summary_table(load_summary(run_dir).items()))
     if history := load_story(run_dir):
         out.print(f"Result: {history}", soft_wrap=True, markup=False)

@@ -52,7 +52,7 @@ _METAVARS = {"time": "HH:MM:SS", "memory": "SIZE"}
     "--setup",
     multiple=True,
     metavar="SHELL",
-    help="A line of shell before anything else, such as `module load python`; may be repeated. "
+    help="Run a line of shell first, such as `module load python`; may be repeated. "
     "By default the Python environment of this command is used.",
 )
 @_OUTPUT
@@ -70,7 +70,9 @@ def slurm_command(
 
 
 @click.command("kube")
-@click.option("--image", required=True, metavar="IMAGE", help="Image with Ray, quorate and model.")
+@click.option(
+    "--image", required=True, metavar="IMAGE", help="Use this image, with Ray, quorate and model."
+)
 @options_of(Kube, [f.name for f in fields(Kube) if f.name != "image"], metavars=_METAVARS)
 @_OUTPUT
 @_COMMAND

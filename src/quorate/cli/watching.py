@@ -23,7 +23,7 @@ def tell_address(address: str) -> None:
     type=click.IntRange(0, 65535),
     default=0,
     metavar="N",
-    help="Port to listen on.  [default: a free one]",
+    help="Listen on this port.  [default: a free one]",
 )
 def watch_command(run_dir: Path, port: int) -> None:
     """Show a run on a live web page. Ctrl-C ends the page, not the run.

@@ -103,7 +103,7 @@ def _cut_of_new(old: ShardSet, table: Table, cut: Cut) -> Cut:
 
 
 def _number_of_new(old: ShardSet, table: Table, cut: Cut) -> int:
-    """As many shards as make them about as large as the old ones, but no more than groups."""
+    """Number of new shards: about as large as the old ones, and no more than groups."""
     way, _, written = cut.chosen.partition(":")
     if way == "files":
         return len(table.rows_per_file)

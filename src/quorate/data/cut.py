@@ -22,7 +22,7 @@ class Cut:
     Parameters
     ----------
     by
-        Which rows go together: shuffle, files, stratify:COLUMN, group:COLUMN, or in-place. By
+        How rows are cut into shards: shuffle, files, stratify:COLUMN, group:COLUMN, or in-place. By
         default rows are shuffled; those of a model with groups stay together by group. Rows
         in-place are read by the workers themselves, as they lie in Parquet files; if these are
         random samples of the rows, in-place-random says so, and a merge is allowed.
@@ -36,8 +36,8 @@ class Cut:
     na
         What to do about rows with missing values in the columns that are read: raise, or drop them.
     scratch
-        Folder on every node where workers copy the columns of rows in place that they read. By
-        default that of temporary files.
+        Folder on every node for copies of rows in place. By default that of temporary files. A
+        copy has only the columns that are read.
     """
 
     by: str | None = None
@@ -73,11 +73,11 @@ class Cut:
 
     @property
     def chosen(self) -> str:
-        """Which rows go together, for a model without groups if nothing is said."""
+        """How rows are cut into shards; shuffled by default, for a model without groups."""
         return _SHUFFLE if self.by is None else self.by
 
     def settled(self, groups: str = "") -> "Cut":
-        """The same cut with its default filled in, for a model whose groups must stay whole.
+        """A copy of this cut with its default filled in, for a model whose groups must stay whole.
 
         Parameters
         ----------

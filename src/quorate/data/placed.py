@@ -159,7 +159,7 @@ class PlacedShards:
 
     @property
     def n_shards(self) -> int:
-        """K."""
+        """Number of shards K."""
         return len(self.places)
 
     @property

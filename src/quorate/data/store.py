@@ -152,7 +152,7 @@ class ShardSet:
 
     @property
     def n_shards(self) -> int:
-        """K."""
+        """Number of shards K."""
         return len(self.n_rows)
 
     @property

@@ -93,7 +93,7 @@ def points_that_fill(target: Target, around: np.ndarray | None) -> int:
 
 
 def _seconds(target: Target, points: np.ndarray) -> float:
-    """Of an evaluation after the first, which may have to compile."""
+    """Seconds of an evaluation; the first one, which may compile, is left out."""
     log_densities(target, points)
     times = []
     for _ in range(2):

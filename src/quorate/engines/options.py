@@ -38,7 +38,7 @@ class EngineOptions(Protocol):
         """Whether workers have models compiled for a device, which takes a while."""
 
     def device_workers(self, n_workers: int) -> Collection[int]:
-        """Those of K workers that compute on a device for sure."""
+        """Workers certain to run on a device, of `n_workers`."""
 
     def check(self) -> None:
         """Raise an error if a library that the engine needs is not installed."""
@@ -78,10 +78,10 @@ class Processes:
         Number of processes, by default one for each worker. With fewer, workers share them. With
         more, the others stand by for those that are lost.
     restarts
-        How often in a row a lost worker is restarted.
+        Restart a lost worker at most this many times in a row.
     devices
-        What they compute on: cpu or gpu for all of them, or one for each, such as gpu:0,cpu,cpu. In
-        Python also a list. GPUs need JAX. See docs/how-to/devices.md.
+        Device of each process: cpu, gpu, or a list such as gpu:0,cpu,cpu. One device holds for all
+        processes. In Python also a list of strings. GPUs need JAX. See docs/how-to/devices.md.
     """
 
     processes: int | None = None
@@ -131,9 +131,9 @@ class Ray:
         HOST:PORT of a running Ray cluster, or "auto". By default a cluster is started on this
         machine.
     restarts
-        How often in a row a lost worker is restarted.
+        Restart a lost worker at most this many times in a row.
     gpus_per_worker
-        GPUs that a worker owns, as far as nodes have any left; the others compute on cores. With
+        GPUs of each worker, while its node has any left; other workers compute on cores. With
         0.25, four workers share a GPU. Workers that share an actor share a GPU in any case.
     actors
         Number of actors, by default and at most one for each worker. With fewer, workers share
@@ -143,7 +143,7 @@ class Ray:
         Have one actor on each node of the cluster. It starts processes that its workers live in,
         and adds up their sums, so that one sum of each node travels.
     processes_per_node
-        Number of processes of an actor of a node, by default one for each core, and at most one for
+        Processes that the actor of a node starts: by default one for each core, and at most one for
         each worker. With 1, or with GPUs, the actor computes itself: in passes of exact runs with
         one thread for each core, if the model allows it, and else on one core.
     """

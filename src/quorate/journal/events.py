@@ -98,7 +98,7 @@ class Excluded(_RunEvent):
 
     @property
     def text(self) -> str:  # type: ignore[override]
-        """Which shards."""
+        """Message that no worker is left for the shards."""
         return f"no worker is left that holds {named_shards(self.shards)}"
 
 

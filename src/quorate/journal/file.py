@@ -212,7 +212,7 @@ def _check(connection: sqlite3.Connection, path: Path, *, log_ahead: bool) -> No
 
 
 def check_structure(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file whose pages do not hang together; reads all of it."""
+    """Reject a file with inconsistent pages; reads all of it."""
     found = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != (b"ok",):
         raise JournalError(str(path), *DAMAGED)

@@ -12,13 +12,13 @@ _ROWS = "SELECT id, header, crc, body FROM {} WHERE id <= ? ORDER BY id"
 
 
 def of_written(connection: sqlite3.Connection, n_rows: int) -> str:
-    """The fingerprint of the configuration and the first `n_rows`, which this process wrote."""
+    """Fingerprint of the configuration and the first `n_rows` rows, written by this process."""
     run, log = (connection.execute(_CRCS.format(table), (n,)) for table, n in _tables(n_rows))
     return _digest(run, log)
 
 
 def of_read(connection: sqlite3.Connection, n_rows: int) -> str | None:
-    """The same of rows that are read and checked; None if one of them is missing or damaged."""
+    """Fingerprint of rows read from disk; None if one of them is missing or damaged."""
     try:
         run, log = (
             list(_checked(table, connection.execute(_ROWS.format(table), (n,)), n))

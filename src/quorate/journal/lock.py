@@ -66,7 +66,7 @@ class Lock:
         os.pwrite(self._file, b"%s %08x\n" % (text, zlib.crc32(text)), 0)
 
     def close(self, *, remove: bool = False) -> None:
-        """Release it, and remove its file if nothing is to be told of the rows."""
+        """Release the lock; delete its file if no row count must be kept."""
         if (remove or not os.fstat(self._file).st_size) and self._is_in_place():
             self._path.unlink()
         os.close(self._file)

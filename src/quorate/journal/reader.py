@@ -89,7 +89,7 @@ class JournalReader:
             return journal_file.configuration(self._connection, self._path)
 
     def check_structure(self) -> None:
-        """Refuse a file whose pages do not hang together; reads all of it."""
+        """Reject a file with inconsistent pages; reads all of it."""
         with told_with_count(self._path):
             journal_file.check_structure(self._connection, self._path)
 

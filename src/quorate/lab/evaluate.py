@@ -34,11 +34,11 @@ class Realisation:
     horizon: float
 
     def start(self) -> Scheme:
-        """Its scheme, with nothing received yet."""
+        """The scheme of the run, with nothing received yet."""
         return self.options.start(self.setup)
 
     def run(self, *, keep_blocks: bool = False) -> tuple[Scheme, Timeline]:
-        """Run it from the beginning; it takes the same course each time."""
+        """Run the scheme from the beginning; the result is the same each time."""
         scheme = self.start()
         coordinator = Coordinator(scheme, self.setup.n_draws)
         timeline = virtual.run(coordinator, self.cluster, self.horizon, keep_blocks=keep_blocks)

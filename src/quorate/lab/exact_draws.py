@@ -36,7 +36,7 @@ class WeightedShards:
 
     @property
     def dim(self) -> int:
-        """d."""
+        """Number of coordinates d."""
         return int(self.shards[0].points.shape[1])
 
     def draws(self, streams: Streams, lanes: Sequence[Lane], first: int, n: int) -> Array:

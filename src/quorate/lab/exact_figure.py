@@ -52,12 +52,12 @@ class Line:
 
     @property
     def redundancy(self) -> int:
-        """r."""
+        """Shards r of each worker."""
         return self.options.shards_per_worker(N_SHARDS)
 
     @property
     def label(self) -> str:
-        """As the figure calls it."""
+        """Name of the line in the figure."""
         name = self.options.label if self.method == "merge" else "exact"
         is_plain = self.method == "merge" and self.redundancy == 1
         return name if is_plain else f"{name}, r = {self.redundancy}"

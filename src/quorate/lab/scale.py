@@ -95,7 +95,7 @@ class ScaleExperiment:
         require(bool(self.simulated), "Nothing is simulated. Allow at least one worker.")
 
     def up_to(self, n_workers: int) -> "ScaleExperiment":
-        """The same with no more than so many workers in virtual time."""
+        """The experiment with at most `n_workers` workers in virtual time."""
         sizes = [size for size in self.simulated if size[0] * size[1] <= n_workers]
         return replace(self, simulated=tuple(sizes))
 

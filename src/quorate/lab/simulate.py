@@ -114,7 +114,7 @@ def simulate(
         Whether every draw takes a time of its own. By default a batch of r draws takes r times one
         computing time, as in §II.
     realisations, seed
-        Number of runs, and the key of their randomness.
+        Number of runs, and their random seed.
     code, cov_ridge, precision_ridge, pairing, gap, precision, checked
         Options of a scheme that is given by name; see `quorate.protocol.schemes`. The paper gives
         no ridge; the default is that of its authors' scripts, 10.

@@ -39,17 +39,17 @@ class Curve:
 
     @property
     def label(self) -> str:
-        """As figures call the scheme."""
+        """Name of the scheme in figures."""
         return SCHEMES[self.scheme].label
 
     @property
     def colour(self) -> str:
-        """In which figures draw it."""
+        """Colour of the scheme's curves."""
         return SCHEMES[self.scheme].colour
 
     @property
     def is_limit(self) -> bool:
-        """Whether it only shows what cannot be beaten."""
+        """Whether the scheme is only a limit that others cannot beat."""
         return self.scheme in LIMITS
 
 

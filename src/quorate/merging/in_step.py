@@ -23,7 +23,7 @@ _AT_ONCE = 2**14  # draws that are merged together
 
 
 def merged_in_step(draws: Array, weights: Array, shard_draws: Sequence[Array]) -> Array:
-    """As many draws as `draws`, with their means and sds, merged from shards in step: (n, d).
+    """Draws merged from shards in step, with the number, means and sds of `draws`: (n, d).
 
     Parameters
     ----------

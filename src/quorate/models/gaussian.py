@@ -33,12 +33,12 @@ class GaussianSubposteriors:
 
     @property
     def n_shards(self) -> int:
-        """K."""
+        """Number of shards K."""
         return len(self.means)
 
     @property
     def dim(self) -> int:
-        """d."""
+        """Number of coordinates d."""
         return len(self.means[0])
 
     def draws(self, streams: Streams, lanes: Sequence[Lane], first: int, n: int) -> Array:

@@ -169,7 +169,9 @@ def _overdispersed(kept: Rows, betas: Array, log_scales: Array, gradient: bool) 
 def _overdispersed_by_products(
     kept: Rows, betas: Array, log_scales: Array, gradient: bool
 ) -> Values:
-    """The same, with one logarithm for many rows of equal n and y. It is not finite if μ is large.
+    """-Σ (y + nφ) log(1 + μ/φ), with one logarithm for many rows of equal n and y.
+
+    The result is not finite if μ is large.
 
     (y + nφ) log(1 + μ/φ) = (y + nφ) (log(φ + μ) - log φ).
     """

@@ -40,7 +40,7 @@ class Parameters:
 
     @cached_property
     def dim(self) -> int:
-        """d."""
+        """Number of coordinates d."""
         return sum(support.dim for _, support in self.supports)
 
     @cached_property

@@ -17,7 +17,7 @@ class Model(Protocol):
 
     @property
     def dim(self) -> int:
-        """d."""
+        """Number of coordinates d."""
 
     @property
     def names(self) -> tuple[str, ...]:

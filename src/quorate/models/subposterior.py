@@ -30,7 +30,7 @@ class Target:
 
     @property
     def dim(self) -> int:
-        """d."""
+        """Number of coordinates d."""
         return self.model.dim
 
     @property

@@ -330,7 +330,7 @@ def _ess_of_gaussian(z: Array) -> float:
 
 
 def _evidence(ratios: Array, base: Base) -> Evidence:
-    """From the ratios of the posterior to the base, of points of the base."""
+    """Log evidence from the ratios of posterior to base, at points of the base."""
     dim = base.dim
     height = gammaln((DEGREES + dim) / 2) - gammaln(DEGREES / 2) - dim / 2 * np.log(DEGREES * np.pi)
     top = ratios.max()

@@ -24,7 +24,7 @@ class OneQuestion:
         return len(self.values)
 
     def begin(self, surveys: Mapping[int, Mapping[str, Array]]) -> None:
-        """Ask it."""
+        """Ask the question."""
         # No question of a run has this number: a late answer to one of them is not taken for it
         self.open[0] = Pass(0, CHECK, "check", self._points)
 

@@ -243,7 +243,7 @@ def _machines(history: History) -> IntArray:
 
 
 def _by_machine(blocks: Blocks, machines: IntArray) -> Blocks:
-    """The same blocks with machines in place of workers: a machine does one after the other."""
+    """Blocks with machines in place of workers; a machine computes one block at a time."""
     workers, begins = machines[blocks.workers], blocks.begins.copy()
     for machine in np.unique(workers):
         (mine,) = np.nonzero(workers == machine)

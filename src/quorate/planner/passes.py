@@ -55,7 +55,7 @@ class ExactRun:
 
     @classmethod
     def of_gaussian(cls, dim: int, n_draws: int) -> "ExactRun":
-        """Those for a Gaussian posterior, where a time is that of a block of points."""
+        """Questions for a Gaussian posterior; times are those of blocks of points."""
         names = [f"x{i}" for i in range(dim)]
         inquiry = Inquiry(np.zeros(dim), names, n_draws, seed=0, has_gradient=True)
         inquiry.begin({0: {"mode": np.zeros(dim), "lower": np.eye(dim)}})
@@ -70,7 +70,7 @@ class ExactRun:
 
     @classmethod
     def of_history(cls, history: History, times: Measured, n_draws: int) -> "ExactRun":
-        """Those of a run, for `n_draws`: each takes as many points, by the chains of such a run."""
+        """Questions for `n_draws` draws, each of as many points as in the run of `history`."""
         log, blocks = history.passes, history.blocks()
         assert log is not None
         inquiry, phases = log.inquiry, {told.name: told for told in log.phases()}

@@ -17,7 +17,7 @@ class Allocation:
 
     @property
     def n_workers(self) -> int:
-        """K."""
+        """Number of workers K."""
         return len(self.held)
 
     @property
@@ -118,7 +118,7 @@ def overlapping(n_workers: int, redundancy: int, seed: int) -> Allocation:
 
 
 def allocation_of(held: Iterable[Iterable[int]]) -> Allocation:
-    """From the shards of each worker, for example the non-zeros of a code (Algorithm 3)."""
+    """Allocation with given shards of each worker, such as the non-zeros of a code (Alg. 3)."""
     return Allocation(tuple(tuple(shards) for shards in held))
 
 

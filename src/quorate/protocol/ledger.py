@@ -85,7 +85,7 @@ class Merging:
 
     @classmethod
     def chosen(cls, options: "MergingOptions", seed: int = 0) -> "Merging":
-        """As the options of a scheme say; weights without a ridge are shrunk by default."""
+        """Merging by the options of a scheme; weights without a ridge are shrunk by default."""
         weights = options.weights or ("draws" if options.cov_ridge else "shrunk")
         return cls(options.cov_ridge, options.pairing, seed, weights)
 

@@ -178,7 +178,7 @@ class Block(NamedTuple):
 
     @property
     def ends_task(self) -> bool:
-        """Whether it is the last block of its task."""
+        """Whether this block is the last of its task."""
         task = self.task
         return self.first_draw + len(self.payload) >= task.first_draw + task.n_draws
 

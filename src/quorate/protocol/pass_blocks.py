@@ -161,7 +161,7 @@ def _misshapen(array: CodedArray, size: int) -> str:
 
 
 def not_finite(*arrays: NDArray[Any]) -> str:
-    """That numbers are not finite, in words; an empty string if they are."""
+    """A message that numbers are not finite; an empty string if they are."""
     for array in arrays:
         if not np.logical_and.reduce(np.isfinite(array), axis=None):
             return "values are not finite"

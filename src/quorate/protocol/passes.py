@@ -343,7 +343,7 @@ class PassCoordinator(WakingCoordinator[PassSchedule]):
         return now if self.scheme.has_put_off else super().next_wake(now)
 
     def wake(self, now: float) -> list[Command]:
-        """What was put off, and tasks for workers that were idle."""
+        """Commands that were put off, and tasks for workers that were idle."""
         n_global = self.scheme.catch_up()
         commands = self._released(n_global) if n_global > self.n_global else []
         return commands if self.is_done else [*commands, *super().wake(now)]

@@ -33,7 +33,7 @@ class Processed(NamedTuple):
     once: Mapping[int, Arrays] = MappingProxyType({})
 
     def part(self, shards: slice | list[int], first: int, end: int) -> "Processed":
-        """Of some shards, the draws `first` to `end` - 1, where 0 is the first there is."""
+        """Draws `first` to `end` - 1 of some shards; 0 is the first draw in this object."""
         vectors = self.vectors[shards, first:end]
         if not self.by_draw and not self.once:
             return Processed(vectors)
@@ -46,7 +46,7 @@ class Processed(NamedTuple):
         return Processed(vectors, by_draw, once)
 
     def followed_by(self, later: "Processed") -> "Processed":
-        """These draws and those that come after them."""
+        """Concatenate these draws and `later` ones."""
         by_draw = {
             name: np.concatenate([array, later.by_draw[name]], axis=1)
             for name, array in self.by_draw.items()

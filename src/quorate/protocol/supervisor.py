@@ -59,12 +59,12 @@ class _Worker:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was lost and has sent nothing since."""
+        """Whether the worker was lost and has sent nothing since."""
         return self.status in ("waiting", "retired") or self.losses > 0
 
     @property
     def is_judged(self) -> bool:
-        """Whether it should be at work."""
+        """Whether the worker should be at work."""
         return self.status == "starting" or (self.status == "working" and self.n_tasks > 0)
 
 
@@ -119,7 +119,7 @@ class Supervisor:
         return next(reversed(self._failures.values()), None)
 
     def status(self, worker: int) -> str:
-        """Of a worker: starting, working, waiting or retired."""
+        """Status of a worker: starting, working, waiting or retired."""
         return self._workers[worker].status
 
     @property
@@ -128,7 +128,7 @@ class Supervisor:
         return any(worker.n_tasks or worker.status == "working" for worker in self._workers)
 
     def begin(self, now: float) -> list[Command]:
-        """What is to be done first."""
+        """First commands of a run."""
         for k in range(len(self._workers)):
             self._patience.started(k, now)
         self._last_tick = now

@@ -126,7 +126,7 @@ class Teams:
         return classes
 
     def _homes(self, workers: Iterable[int]) -> tuple[Home, ...]:
-        """Where those of some workers live that are there, in order and each home once."""
+        """Homes of the workers that are present, in order and each home once."""
         homes: dict[Home, None] = {}
         for worker in workers:
             node = self._node_of.get(worker)

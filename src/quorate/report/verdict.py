@@ -80,7 +80,7 @@ def _shards(shards: object) -> Html:
 
 
 def _says_something(value: object) -> bool:
-    """Whether it is worth a column: exact runs have no draws of shards to count."""
+    """Whether a value is worth a column: exact runs have no draws of shards to count."""
     return bool(value) or value is False
 
 

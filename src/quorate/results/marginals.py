@@ -54,7 +54,7 @@ class Curve(NamedTuple):
         return cls(float(points[0]), float(points[-1]), heights)
 
     def thinned(self) -> "Curve":
-        """As many points as the eye sees on a small picture."""
+        """The curve with only the points that are visible in a small picture."""
         heights = self.heights[::_EVERY]
         last = (len(heights) - 1) * _EVERY
         share = last / max(len(self.heights) - 1, 1)
@@ -71,7 +71,7 @@ class Curve(NamedTuple):
         axes.plot(points, self.heights, color=color, linewidth=linewidth)
 
     def as_json(self) -> list[Any]:
-        """Both ends and the rounded heights."""
+        """The curve as JSON: both ends and the rounded heights."""
         return [self.low, self.high, [float(f"{h:.{_DIGITS}g}") for h in self.heights]]
 
     @classmethod

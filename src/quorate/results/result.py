@@ -234,7 +234,7 @@ class Result:
         saved.save(Path(self.run_dir), self.variables, texts, chains)
 
     def judged(self, verdict: Verdict | None) -> "Result":
-        """The same draws with a verdict. What was computed of them is not computed again."""
+        """A copy of this result with a verdict; what was computed from the draws is kept."""
         found = replace(self, verdict=verdict)
         computed = ("variables", "laid_out", "chain_variables", "_summary", "_saved_densities")
         vars(found).update({k: v for k, v in vars(self).items() if k in computed})

@@ -129,7 +129,7 @@ def settled_for(data: object, settings: Settings) -> Settings:
 
 
 def about_sites(sites: Sequence[str]) -> str:
-    """What it means that rows lie at single sites only, in a sentence."""
+    """A sentence about rows that lie at single sites: the run waits for all of them."""
     named = ", ".join(sites)
     return (
         f"The rows of {named} lie only there: no other worker can answer for a site (redundancy "

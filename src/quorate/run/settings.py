@@ -42,9 +42,9 @@ class Settings:
     Parameters
     ----------
     method
-        Whether to draw from the posterior itself, by passes over all shards (exact, the default),
-        or to combine draws of single shards, as in the paper (merge). It is merge if you name a
-        sampler or let a run exclude shards: only merges have these.
+        Draw from the posterior itself, by passes over all shards (exact, the default), or combine
+        draws of single shards, as in the paper (merge). It is merge if you name a sampler or let a
+        run exclude shards: only merges have these.
     workers
         Number of workers K, and of shards. There may be more workers than cores.
     redundancy
@@ -59,7 +59,7 @@ class Settings:
     draws
         Number of global draws to get.
     seed
-        Key of all randomness.
+        Random seed.
     until
         When to stop earlier: an object such as `Until(time=60, ess=400)`, or "time:60,ess:400".
     by
@@ -77,7 +77,7 @@ class Settings:
     every
         Seconds between two reports of progress, or two results of a stream.
     check
-        Whether to check the draws against the posterior at the end. The verdict is in
+        Check the draws against the posterior at the end. The verdict is in
         `Result.verdict`. A check takes at most a quarter of the time of the run, or ten seconds if
         that is more.
     """

@@ -87,7 +87,7 @@ class Shortcut:
         self.is_taken: bool | None = None
 
     def records(self) -> Iterator[Record]:
-        """As those of the reader."""
+        """Records of the journal, in order."""
         if self.is_taken is None:
             self.is_taken = self._look()
         for record in self._reader.records():
@@ -132,7 +132,7 @@ def _has_room(path: Path, n_bytes: int) -> bool:
 
 
 def _write(path: Path, n_rows: int, fingerprint: str, state: dict[str, AnyArray]) -> None:
-    """Write it beside its place and rename it. It is not synced: damage shows, and costs time."""
+    """Write a file beside `path` and rename it, unsynced: damage is detected, and costs time."""
     arrays = {name: np.asarray(array, order="C") for name, array in state.items()}
     header = {
         "version": version("quorate"),

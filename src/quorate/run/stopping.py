@@ -25,9 +25,9 @@ class Until:
     Parameters
     ----------
     time
-        Stop after so many seconds.
+        Stop after this many seconds.
     ess
-        Stop when every parameter has so many effective draws.
+        Stop when every parameter has this many effective draws.
     """
 
     time: float | None = None

@@ -48,7 +48,7 @@ class Base:
 
     @property
     def dim(self) -> int:
-        """d."""
+        """Number of coordinates d."""
         return len(self.mean)
 
     @property

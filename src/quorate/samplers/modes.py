@@ -94,7 +94,7 @@ class _Search:
         return min(self.height - value, 1e100), -self.fit.lower.T @ gradient
 
     def _value_and_gradient(self, x: Array) -> tuple[float, Array]:
-        """Both at once where the model has them and they are finite."""
+        """Log density and gradient, in one call if the model has it and both are finite."""
         if self.target.has_gradient:
             with np.errstate(all="ignore"), suppress(BadInputError):
                 value, gradient = self.target.log_density_and_gradient(x)

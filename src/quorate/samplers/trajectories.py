@@ -140,7 +140,7 @@ class _Growth:
         return _Tree(phase, phase, phase, -gain, phase.momentum, acceptance, 1, diverges, diverges)
 
     def joined(self, one: _Tree, other: _Tree, forwards: bool, chance: float) -> _Tree:
-        """Both parts as one. Its chosen point is that of `other` with this chance."""
+        """Join two parts; the chosen point is that of `other` with this chance."""
         earlier, later = (one, other) if forwards else (other, one)
         return _Tree(
             earlier.first,

@@ -186,7 +186,7 @@ def compared(estimates: Sequence[Estimate | None]) -> list[ShardFinding]:
 
 
 def _p_value(squared: float, dim: int, worth: float) -> float:
-    """Of Hotelling's T², which is χ² where mean and covariance are known without error."""
+    """P-value of Hotelling's T², which is χ² if mean and covariance are known without error."""
     if np.isinf(worth):
         return float(chdtrc(dim, squared))
     left = worth - dim + 1

@@ -82,16 +82,16 @@ class HostProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended, or more frames may arrive."""
+        """Whether the process has not ended, or more frames may arrive."""
         return self._thread.is_alive()
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the kernel says that it, or the template that is to fork it, is stopped."""
+        """Whether the kernel says that the process, or the template that forks it, is stopped."""
         return _state(self._whom_to_ask()) == "T"
 
     def sign(self) -> Doing | bool:
-        """What it is doing, by its last word; True if it is only known to live.
+        """What the process is doing, by its last sign of life; True if it is only known to live.
 
         Code that holds the lock of its interpreter keeps the process from giving signs. Then the
         kernel's word counts.
@@ -103,7 +103,7 @@ class HostProcess:
         return has_sent or _state(self._whom_to_ask()) in ("R", "S", "D", "I", "t")
 
     def take(self, piece: bytes) -> Iterator[Frame]:
-        """The frames that are whole with one more piece of them, without signs of life."""
+        """Take one more piece in; yield the frames that are now complete, except signs of life."""
         self._has_sent = True
         for frame in self._arriving.whole(piece):
             if frame.kind == "beat":
@@ -114,7 +114,7 @@ class HostProcess:
             yield frame
 
     def end(self, fault: str | None) -> None:
-        """End it: its frames make no sense, or its output has ended."""
+        """End the process, because its frames make no sense or its output has ended."""
         self._fault = fault
         if self._child is not None:
             self._child.kill()
@@ -122,7 +122,7 @@ class HostProcess:
         self._is_over.set()
 
     def send(self, frame: Frame) -> None:
-        """Write a frame, or leave to the thread what there is no room for."""
+        """Write a frame as far as the pipe has room; the thread writes the rest."""
         pieces = pieces_of(frame)
         with self._writing:
             if self._commands is not None and not self._n_outgoing:
@@ -137,7 +137,7 @@ class HostProcess:
         self._outgoing.put(None)
 
     def kill(self) -> None:
-        """End it at once, or as soon as it is there."""
+        """End the process at once, or as soon as it has started."""
         with self._lock:
             self._is_killed = True
             if self._child is not None:
@@ -146,7 +146,7 @@ class HostProcess:
                 self._template.kill()
 
     def epitaph(self) -> str:
-        """How it ended."""
+        """How the process ended, in words."""
         if self._fault is not None:
             return self._fault
         code = self._code

@@ -48,10 +48,10 @@ class Child(Protocol):
     def pid(self) -> int: ...
 
     def kill(self) -> None:
-        """End it at once, if it has not ended, with all processes of its group."""
+        """End the process at once, unless it has ended, with all processes of its group."""
 
     def wait(self) -> int:
-        """Its exit code, once it has ended; negative for a signal."""
+        """Exit code of the process, once it has ended; negative for a signal."""
 
 
 def new_interpreter(files: Files, program: str = "", *more: int) -> "subprocess.Popen[bytes]":
@@ -75,12 +75,12 @@ class Interpreter:
         self.pid = self._process.pid
 
     def kill(self) -> None:
-        """End it at once, if it has not ended, with all processes of its group."""
+        """End the process at once, unless it has ended, with all processes of its group."""
         if self._process.returncode is None:  # so its number is still its own
             _kill_group(self.pid)
 
     def wait(self) -> int:
-        """Its exit code, once it has ended; negative for a signal."""
+        """Exit code of the process, once it has ended; negative for a signal."""
         return self._process.wait()
 
 
@@ -159,7 +159,7 @@ class Template:
         return True
 
     def kill(self) -> None:
-        """End it at once, and with it all its workers."""
+        """End the template at once, and with it all its workers."""
         self._guard.kill()
 
     def close(self) -> None:
@@ -184,14 +184,14 @@ class Forked:
         self._lock = threading.Lock()
 
     def kill(self) -> None:
-        """End it at once, if it has not ended, with all processes of its group."""
+        """End the process at once, unless it has ended, with all processes of its group."""
         with self._lock, suppress(ProcessLookupError):
             if self._descriptor is not None:
                 signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
                 _kill_group(self.pid)
 
     def wait(self) -> int:
-        """Its exit code, once it has ended; negative for a signal.
+        """Exit code of the process, once it has ended; negative for a signal.
 
         A worker ends with its template: by signal 9, which is also what it gets from `kill`.
         """

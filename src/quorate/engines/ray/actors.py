@@ -64,13 +64,13 @@ class Actor:
         return 0.0 if self.beat is None else now - self.asked
 
     def host(self, worker: int, attempt: int) -> None:
-        """Start a worker in it."""
+        """Start a worker in the actor."""
         self.workers.append(worker)
         self.outgoing.append(packed_frame(Frame("host", {"worker": worker, "attempt": attempt})))
         self.call()
 
     def take(self, task: Work, packed: bytes) -> None:
-        """Give it a task, packed as a frame."""
+        """Send the actor a task, packed as a frame."""
         self.outgoing.append(packed)
         self.owed[task.worker] += task.n_draws if isinstance(task, Task) else 1
         self.call()
@@ -82,7 +82,7 @@ class Actor:
         self.call()
 
     def deliver(self, number: int, shard: Any) -> None:
-        """Give it a shard that it does not see, from the object store."""
+        """Send the actor a shard that it does not see, from the object store."""
         self.delivered.add(number)
         if self.is_relay:
             self.outgoing.append(shard)  # calls to a relay may overtake each other
@@ -90,7 +90,7 @@ class Actor:
             self.handle.deliver.remote(shard)
 
     def call(self) -> None:
-        """Have it take what is outgoing and go on working, unless it has enough calls to answer."""
+        """Call the actor with all outgoing frames, unless it has enough calls to answer."""
         while self._may_call():
             outgoing, self.outgoing = self.outgoing, []
             numbered = [self.n_calls, *outgoing] if self.is_relay else outgoing

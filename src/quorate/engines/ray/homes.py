@@ -174,7 +174,7 @@ class Homes:
         return self._better
 
     def _without_silent(self, nodes: Nodes) -> Nodes:
-        """Those of `nodes` that are not silent, and what each can carry."""
+        """Nodes that are not silent, and the load that each can carry."""
         left = usable(nodes, self._silent_nodes())
         return dict.fromkeys(left, 1.0) if self._is_even else left
 
@@ -208,7 +208,7 @@ def on(node: str, *, soft: bool) -> dict[str, Any]:
 
 
 def no_site(site: str) -> str:
-    """That a site is not in the cluster, and what to do, in words."""
+    """A message that a site is not in the cluster, and what to do."""
     return (
         f"no node of the cluster is the site {site}. Start one there, with a host name or address "
         f"of this name, or with ray start --resources '{{\"{site}\": 1}}'"

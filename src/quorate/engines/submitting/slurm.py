@@ -19,7 +19,7 @@ class Slurm:
     cpus
         Cores on each node.
     time
-        The longest time that the job may take, as Slurm writes it.
+        Time limit of the job, as Slurm writes it.
     name
         Name of the job.
     partition, account

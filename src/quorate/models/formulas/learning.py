@@ -45,7 +45,7 @@ class Read:
     def of(
         cls, fixed: Iterable[str], right: Iterable[str], extras: Sequence[tuple[str, Iterable[str]]]
     ) -> "Read":
-        """From the columns of the formula, of its right side, and of each extra."""
+        """Columns to read, from those of the formula, of its right side, and of each extra."""
         at_prediction = {c for name, columns in extras if name != "weights" for c in columns}
         everywhere = {c for _, columns in extras for c in columns}
         terms = {*fixed, *right}

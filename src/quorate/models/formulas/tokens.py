@@ -29,12 +29,12 @@ class Token:
     start: int
 
     def is_operator(self, *symbols: str) -> bool:
-        """Whether it is one of these operators."""
+        """Whether the token is one of these operators."""
         return self.kind == "operator" and self.text in symbols
 
     @property
     def has_bar(self) -> bool:
-        """Whether it is a bar, or an operator that a bar is a part of."""
+        """Whether the token is a bar, or an operator that contains a bar."""
         return self.kind == "operator" and "|" in self.text
 
     @property

@@ -21,7 +21,7 @@ class Nesting:
 
     @classmethod
     def of_rows(cls, group: IntArray, inner: IntArray) -> tuple["Nesting", IntArray]:
-        """From the codes of each row on both levels; also the place of each row's inner group."""
+        """Nesting by the codes of rows on both levels, and the place of each row's inner group."""
         outer, first = np.unique(group, return_inverse=True)
         codes, second = np.unique(inner, return_inverse=True)
         pairs, place = np.unique(first * len(codes) + second, return_inverse=True)

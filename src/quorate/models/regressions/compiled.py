@@ -181,7 +181,7 @@ def _logistic(eta: Any, log_scales: Any, counts: Any, response: Any) -> Any:
 
 
 def _logistic_once(eta: Any, log_scales: Any, counts: Any, response: Any) -> Any:
-    """The same with one logarithm for many rows: that of the product of their terms."""
+    """-Σ |η|/2 + log(1 + exp(-|η|)), with one logarithm for the product of many terms."""
     jax = jax_in_float64()
     size = jax.numpy.abs(eta)
     numbers = counts * size, 1 + counts * jax.numpy.exp(-size)

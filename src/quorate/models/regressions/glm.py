@@ -56,11 +56,11 @@ class GeneralisedLinearModel:
         return (*self.columns, *(f"log({name})" for name in self.family.scale_names))
 
     def without_encoding(self) -> "GeneralisedLinearModel":
-        """The same model for rows that are encoded already."""
+        """A copy of this model for rows that are encoded already."""
         return replace(self, encoding=None)
 
     def on_device(self) -> "GeneralisedLinearModel":
-        """The same model with the rows of shards on the device of JAX, where that is quicker."""
+        """A copy of this model with the rows of shards on the JAX device, where that is faster."""
         from quorate.models.regressions.compiled import compiled
 
         return compiled(self)

@@ -110,7 +110,7 @@ def _sums_by_logarithms(kept: Rows, betas: Array, log_scales: Array, gradient: b
 
 
 def _sums_by_products(kept: Rows, betas: Array, log_scales: Array, gradient: bool) -> Values:
-    """The same for rows that count once, with one logarithm for many rows.
+    """Sums of `_sums_of_rows` for rows that count once, with one logarithm for many rows.
 
     log(1 + z²/ν) = log(ν + z²) - log ν.
     """

@@ -57,11 +57,11 @@ class SharedVectors:
     seed: int = 0
 
     def of_draws(self, first: int, n: int, width: int) -> Array:
-        """Those of draws `first` to `first + n - 1`, shape (n, width)."""
+        """Vectors of draws `first` to `first + n - 1`, shape (n, width)."""
         return self._vectors(_DRAWS, first, n, width)
 
     def of_checkpoint(self, number: int, width: int) -> Array:
-        """That of what is sent once, at a checkpoint, shape (1, width)."""
+        """Vector of the data sent once, at a checkpoint, shape (1, width)."""
         return self._vectors(_ONCE, number, 1, width)
 
     def _vectors(self, lane: int, first: int, n: int, width: int) -> Array:

@@ -71,7 +71,7 @@ class GradientCode:
 
     @property
     def n_workers(self) -> int:
-        """K."""
+        """Number of workers K."""
         return len(self.held)
 
     @property
@@ -226,7 +226,7 @@ def _group(size: int, redundancy: int) -> GradientCode:
 
 
 def _copied(size: int, redundancy: int) -> GradientCode:
-    """As many copies of a smaller code as divide both sizes; it decodes sooner than a large one.
+    """A code of gcd(size, redundancy) copies of a smaller code, which decodes sooner.
 
     A shard of the smaller code stands for the sum of the shards that are equal to it modulo m.
     """

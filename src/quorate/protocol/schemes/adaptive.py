@@ -131,7 +131,7 @@ class AdaptiveCMC:
         self._counter.take_back(worker)
 
     def out_of_reach(self, n_draws: int, alive: Collection[int]) -> tuple[int, ...]:
-        """With a spare slot, any worker left can draw from every shard."""
+        """Shards that can never have `n_draws` draws; none if a living worker has a spare slot."""
         if self._gap is not None and alive:
             return ()
         held = {shard for worker in alive for shard in self.allocation.shards_of(worker)}
@@ -159,10 +159,15 @@ class Adaptive:
     redundancy
         r, by default 2, or 1 for one worker.
     gap
-        Give every worker a spare slot, for shards more than so many draws behind. See
+        Give every worker a spare slot, for shards more than this many draws behind. See
         `AdaptiveCMC`.
-    pairing, weights, cov_ridge
-        As for `quorate.protocol.schemes.cmc.CMC`.
+    pairing
+        How draws of shards make global draws: paper, in order of arrival, or all, using each draw.
+    weights
+        Source of the weights: draws, or shrunk towards the fits of warm-up. The default is shrunk
+        unless there is a ridge.
+    cov_ridge
+        Ridge σ² on every covariance estimate, with weights from draws.
     """
 
     redundancy: int | None = None

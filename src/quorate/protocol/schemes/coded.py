@@ -132,7 +132,7 @@ class CodedCMC:
     # At worker k
 
     def chain_of(self, worker: int, shard: int) -> int:
-        """The same for all: common randomness."""
+        """Chain 0 for every worker, so that all holders share their randomness."""
         return 0
 
     # At the server
@@ -230,12 +230,16 @@ class Coded:
     code
         Gradient code: grouped, reed-solomon or cyclic.
     precision
-        Whether the sum of precisions is exact, decoded like the draws, or estimated from decoded
-        sums as in the paper. See `quorate.protocol.schemes.exact_sums`.
+        Sum of precisions: exact, decoded like the draws, or estimated from decoded sums as in the
+        paper. See `quorate.protocol.schemes.exact_sums`.
     checked
-        Whether to compare the answers of the holders of a shard. The default with exact precision.
-    weights, cov_ridge
-        As for `quorate.protocol.schemes.cmc.CMC`. Estimated precisions need a ridge.
+        Compare the answers of the holders of a shard. The default with exact precision.
+    weights
+        Source of the weights: draws, or shrunk towards the fits of warm-up. The default is shrunk
+        unless there is a ridge.
+    cov_ridge
+        Ridge σ² on every covariance estimate, with weights from draws. Estimated precisions need
+        one.
     precision_ridge
         Ridge σ² on D̂ of estimated precisions. By default K / `cov_ridge`, right for the first draw.
     floor

@@ -108,13 +108,13 @@ class ExactCodedCMC:
     # At worker k
 
     def chain_of(self, worker: int, shard: int) -> int:
-        """The same for all: common randomness."""
+        """Chain 0 for every worker, so that all holders share their randomness."""
         return 0
 
     # At the server
 
     def next_task(self, worker: int, n_draws: int | None) -> Task | None:
-        """As many draws as it takes; none for workers in quarantine."""
+        """Next task of a worker, up to at least `floor` draws; None for workers in quarantine."""
         if worker in self.quarantined:
             return None
         n_wanted = None if n_draws is None else max(n_draws, self.floor)

@@ -45,7 +45,7 @@ class Checkpoints:
     last: int | None = None
 
     def within(self, first: int, end: int, with_fits: bool) -> list[int]:
-        """Those above `first`, up to `end`."""
+        """Checkpoints above `first`, up to `end`."""
         numbers = dropwhile(lambda number: number <= first, self._all(with_fits))
         return list(takewhile(lambda number: number <= end, numbers))
 
@@ -83,7 +83,7 @@ class DrawsOrFit:
 
 
 def shrunk(moments: Moments, fit: Fit | None) -> tuple[Array, Array]:
-    """With mean and Ĉ of draws shrunk towards those of the fit."""
+    """Shift of the mean, and Ĉ: those of draws, shrunk towards those of the fit."""
     return shift_of(moments, fit), shrunk_covariance(moments, fit)
 
 
@@ -147,7 +147,7 @@ class SendExact:
         return payload, extras
 
     def payload_shapes(self, n_shards: int, dim: int) -> Collection[tuple[int, ...]]:
-        """Of width 0 as long as there is no checkpoint."""
+        """Shapes of a payload; its width is 0 until the first checkpoint."""
         return [(0,), self.code.pack(np.zeros(dim)).shape]
 
     def _estimates(self, past: Array, state: Arrays) -> Arrays:

@@ -94,8 +94,13 @@ class Grouped:
     ----------
     redundancy
         r, by default 2, or 1 for one worker.
-    pairing, weights, cov_ridge
-        As for `quorate.protocol.schemes.cmc.CMC`.
+    pairing
+        How draws of shards make global draws: paper, in order of arrival, or all, using each draw.
+    weights
+        Source of the weights: draws, or shrunk towards the fits of warm-up. The default is shrunk
+        unless there is a ridge.
+    cov_ridge
+        Ridge σ² on every covariance estimate, with weights from draws.
     """
 
     redundancy: int | None = None

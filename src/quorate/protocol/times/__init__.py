@@ -48,7 +48,7 @@ class Work:
     start
         Time before workers begin.
     seed
-        Key of all randomness.
+        Random seed.
     """
 
     latency: Latency

@@ -267,7 +267,7 @@ class ProgramModel:
 
     @cached_property
     def at_inner(self) -> AtPoint:
-        """The same for groups within groups, whose points are followed by the outer groups."""
+        """Functions of one point for inner groups; points end with parameters of outer groups."""
         return AtPoint(self.row_program)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -86,10 +86,10 @@ class TwoLevels(Protocol):
         """Draws of what is observed at points (n, d), u (n, m, q), v (n, k, q')."""
 
     def simulated(self, points: Array, inputs: Any, seeds: Seeds) -> dict[str, Array]:
-        """The same, at parameters of groups that are drawn from their prior; if it can do that."""
+        """Draws of what is observed, with groups drawn from their prior; see `lacks`."""
 
     def prior_draws(self, n: int, rng: np.random.Generator) -> Array:
-        """Draws of the unconstrained global parameters from their prior, (n, d); likewise."""
+        """Draws of the unconstrained global parameters from their prior, (n, d); see `lacks`."""
 
     def observed(self, inputs: Any) -> dict[str, Array]:
         """What was observed, (n_rows, ...). Other arrays may be there, too."""
@@ -104,7 +104,7 @@ class TwoLevels(Protocol):
         """The order that sorts rows as `prepared` does."""
 
     def constrain(self, draws: Array) -> dict[str, Array]:
-        """As that of a model."""
+        """Parameters by name on their natural scale, from unconstrained draws (n, d)."""
 
 
 class InnerInputs(NamedTuple):

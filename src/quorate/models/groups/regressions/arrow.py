@@ -41,7 +41,7 @@ class Side(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """Both levels, and what connects them."""
+    """Blocks of both levels, and the block that connects them."""
 
     nesting: Nesting
     outer: Side

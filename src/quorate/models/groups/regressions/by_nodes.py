@@ -115,11 +115,11 @@ class ByNodes:
         return pooled_by_newton(self._chunks, start, p, self.dim)
 
     def adapted(self, effort: Effort, fit: RoughFit | None = None) -> "ByNodes":
-        """The same shard, with another effort, and with a fit."""
+        """A copy of this shard with another effort and a fit."""
         return replace(self, effort=effort, fit=fit)
 
     def anchored_at(self, point: Points, n_steps: int) -> "ByNodes":
-        """The same shard, with anchors at the modes of z at one point, after Newton steps."""
+        """A copy of this shard with anchors at the modes of z at one point, after Newton steps."""
         centres = np.empty_like(self.anchors)
         for chunk in self._chunks(point):
             centre, _, _ = placed(chunk.rows, chunk.prior, chunk.anchors, n_steps)

@@ -54,14 +54,14 @@ class Outside(NamedTuple):
 
     @classmethod
     def of(cls, family: Family, seen: Observed) -> "Outside":
-        """From rows, whose responses are checked."""
+        """Terms of the rows, whose responses are checked."""
         (constant, above), response = family.constants(seen), seen.weighted_response
         if seen.offset is not None:
             constant += float(response @ seen.offset)
         return cls(constant, above, response @ seen.columns)
 
     def values_and_slopes(self, points: Points) -> tuple[Array, Array]:
-        """Their sum at each point, and its slope in the logarithm of the scale, (n,) each."""
+        """Sum of the terms at each point, and its slope in the log scale, (n,) each."""
         values, slopes = np.zeros((2, len(points.betas)))
         if self.above is not None:
             values, slopes = rising(self.above, points.log_scales)

@@ -118,7 +118,7 @@ class CompiledByNodes:
         return float(8 * most)
 
     def anchored_at(self, point: Points, n_steps: int) -> "CompiledByNodes":
-        """The same shard, with anchors at the modes of z at one point, after Newton steps."""
+        """A copy of this shard with anchors at the modes of z at one point, after Newton steps."""
         centres, at = partial(kernels()[1], n_steps=n_steps), at_points(point)
         with device.lack_of_memory_in_words():
             anchors = self._of_classes(lambda one: centres(one.kind, one.rows, at, one.anchors))
@@ -132,7 +132,7 @@ class CompiledByNodes:
             return list(pool.map(function, self.classes))
 
     def adapted(self, effort: Effort, fit: RoughFit | None = None) -> "CompiledByNodes":
-        """The same shard, with another effort, and with a fit."""
+        """A copy of this shard with another effort and a fit."""
         return replace(self, effort=effort, fit=fit)
 
     @property
@@ -160,7 +160,7 @@ class CompiledByNodes:
 
     @cached_property
     def in_numpy(self) -> ByNodes:
-        """The same shard in numpy, with the same anchors and effort."""
+        """A copy of this shard in numpy, with its anchors and effort."""
         plain = ByNodes.of(self.family, self.tables, self.effort)
         return replace(plain, anchors=self.anchors, fit=self.fit)
 

@@ -39,7 +39,7 @@ class Prior(NamedTuple):
 
     @classmethod
     def of(cls, cov: Array) -> "Prior":
-        """From covariances (n_points, q, q)."""
+        """Priors with covariances (n_points, q, q)."""
         q = cov.shape[1]
         upper, log_det = spread(np.moveaxis(cov, 0, -1))
         zero = np.zeros(len(cov))
@@ -48,7 +48,7 @@ class Prior(NamedTuple):
         return cls(precision, log_det - 0.5 * q * np.log(2 * np.pi))
 
     def at(self, points: slice | BoolArray) -> "Prior":
-        """The same at some of the points."""
+        """Priors at some of the points."""
         return Prior(self.precision[..., points], self.log_constant[points])
 
     def slopes(self, moments: Array, n_groups: int) -> Array:

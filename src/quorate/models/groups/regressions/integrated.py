@@ -47,5 +47,5 @@ class OfGroups(Protocol):
 
 
 def in_numpy(shard: Integrated) -> OfGroups:
-    """The same shard in numpy: that of a compiled shard, or else the shard itself."""
+    """The numpy form of a compiled shard; any other shard is returned as it is."""
     return cast(OfGroups, getattr(shard, "in_numpy", shard))

@@ -57,7 +57,7 @@ class Rows:
     has_scale: bool = False
 
     def at(self, points: BoolArray) -> "Rows":
-        """The same rows at some of the points."""
+        """Rows at some of the points."""
         return replace(self, offsets=self.offsets[:, points], weights=self.weights[:, points])
 
     @cached_property

@@ -115,11 +115,11 @@ class NestedByNodes:
             yield from chunks(block.family, block.rows, points, anchors, 1)
 
     def adapted(self, effort: Effort, fit: RoughFit | None = None) -> "NestedByNodes":
-        """The same shard, with another effort, and with a fit."""
+        """A copy of this shard with another effort and a fit."""
         return replace(self, effort=effort, fit=fit)
 
     def anchored_at(self, point: Points, n_steps: int) -> "NestedByNodes":
-        """The same shard, with anchors at the modes of groups at one point."""
+        """A copy of this shard with anchors at the modes of groups at one point."""
         blocks = tuple(block.anchored_at(point, n_steps) for block in self.blocks)
         return replace(self, blocks=blocks)
 
@@ -231,7 +231,7 @@ class NestedByNodes:
 def _block(
     family: Family, nesting: Nesting, tables: Tables, place: IntArray, growth: float
 ) -> Block:
-    """From the rows of a block, and the places of their inner groups."""
+    """A block from its rows and the places of their inner groups."""
     seen, (outer, varying), _ = tables
     rows = arranged(seen, varying, place, of_like_size(growth), outer)
     response = seen.weighted_response

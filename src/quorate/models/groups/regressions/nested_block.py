@@ -67,7 +67,7 @@ class Block:
         )
 
     def anchored_at(self, point: Points, n_steps: int) -> "Block":
-        """The same block, with anchors at the modes of groups at one point."""
+        """A copy of this block with anchors at the modes of groups at one point."""
         found = self.centre(point, n_steps)
         return replace(self, anchors=(found.outer[:, 0], found.inner[:, 0]))
 

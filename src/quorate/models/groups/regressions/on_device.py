@@ -15,7 +15,7 @@ from quorate.models.groups.regressions.tables import Tables
 
 @dataclass(frozen=True)
 class RegressionOnDevice(GroupedRegression):
-    """The same posterior as that of a `GroupedRegression` with one level, compiled.
+    """A `GroupedRegression` with one level, compiled for a device.
 
     Parameters of groups, which are asked for after a run, are found in numpy.
     """

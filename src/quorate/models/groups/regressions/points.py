@@ -19,12 +19,12 @@ class Points(NamedTuple):
     covs: tuple[Array, ...]  # Σ of each level, outer level first, (n, q, q)
 
     def part(self, which: slice | BoolArray | IntArray) -> "Points":
-        """Some of them."""
+        """Some of the points."""
         covs = tuple(cov[which] for cov in self.covs)
         return Points(self.betas[which], self.log_scales[which], covs)
 
     def of_inner(self, n_times: int) -> "Points":
-        """All of them so many times over, with the covariances of the inner level only."""
+        """All points, repeated `n_times`, with the covariances of the inner level only."""
         return Points(
             np.tile(self.betas, (n_times, 1)),
             np.tile(self.log_scales, n_times),

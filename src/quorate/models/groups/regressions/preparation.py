@@ -86,10 +86,10 @@ class Adaptable(Integrated, Protocol):
         """A fit without groups, where searches start."""
 
     def adapted(self, effort: Effort, fit: RoughFit | None = None) -> Self:
-        """The same shard, with another effort, and with a fit."""
+        """A copy of this shard with another effort and a fit."""
 
     def anchored_at(self, point: Points, n_steps: int) -> Self:
-        """The same shard, with anchors at the modes of groups at one point."""
+        """A copy of this shard with anchors at the modes of groups at one point."""
 
 
 S = TypeVar("S", bound=Adaptable)

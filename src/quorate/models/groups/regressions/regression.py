@@ -94,11 +94,11 @@ class GroupedRegression:
         return self.fixed.encoding
 
     def without_encoding(self) -> "GroupedRegression":
-        """The same model for rows that are encoded already."""
+        """A copy of this model for rows that are encoded already."""
         return replace(self, fixed=self.fixed.without_encoding())
 
     def on_device(self) -> "GroupedRegression":
-        """The same posterior, whose log densities JAX evaluates on the default device."""
+        """A copy of this model whose log densities JAX evaluates on the default device."""
         from quorate.models.groups.regressions.on_device import on_device
 
         return on_device(self)
