@@ -194,7 +194,7 @@ def test_the_answer_does_not_depend_on_the_number_of_shards(case, workers, seed)
 
 @pytest.mark.filterwarnings("ignore::quorate.errors.NotANumberWarning")
 def test_a_merge_does(seed):
-    """The control: at K = 8 its floor is above a standard deviation."""
+    """The control: at K = 8 its floor is 0.7 to 3.4 standard deviations, by how rows are cut."""
     merged = quorate.sample(
         MODELS["capture_Mt"],
         rows_of("capture_Mt"),

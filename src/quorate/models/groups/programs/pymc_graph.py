@@ -84,7 +84,7 @@ class LocalGraph:
         return dict(zip(self.global_names, values, strict=True))
 
     def constrain(self, draws: Array) -> dict[str, Array]:
-        """The same variables, of many draws."""
+        """Variables that depend on neither local variables nor rows, of many draws."""
         jax = jax_in_float64()
         values = jax.vmap(self.natural)(jax.numpy.asarray(draws))
         return {name: np.asarray(value) for name, value in values.items()}

@@ -98,7 +98,7 @@ def simulated_levels(
     seeds: Seeds,
     known: tuple[KnownGroups, KnownGroups] | None = None,
 ) -> dict[str, Array]:
-    """The same where groups lie within groups.
+    """Draws of what is observed where groups lie within groups, (n_points, n_rows, ...).
 
     An inner group that is not known gets its parameters given those of its outer group.
     """
