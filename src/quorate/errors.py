@@ -27,6 +27,7 @@ QuorateWarning
 ├── DeviceWarning               a worker on another device than it was to use
 ├── JournalWarning              damaged rows of a journal that were left out
 ├── DivergenceWarning           Hamiltonian trajectories that diverged
+├── EntryPointWarning           an installed package whose entry point cannot be loaded
 ├── FewGroupsWarning            a merge of a hierarchical model with few groups a shard
 └── CombinationWarning          a rule whose result is poor, or which another rule would beat
 """
@@ -290,6 +291,10 @@ class DeviceWarning(QuorateWarning):
 
 class DivergenceWarning(QuorateWarning):
     """Hamiltonian trajectories that diverged: the draws may miss part of the posterior."""
+
+
+class EntryPointWarning(QuorateWarning):
+    """An installed package registers something that cannot be loaded."""
 
 
 class FewGroupsWarning(QuorateWarning):
