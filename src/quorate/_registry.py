@@ -33,6 +33,7 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, group: str, built_in: Mapping[str, T]) -> None:
         self.kind = kind
         self.group = group
+        self.built_in = frozenset(built_in)
         self._known = dict(built_in)
         self._broken: dict[str, Exception] = {}  # why an entry point cannot be used, by name
         self._has_looked = False
@@ -92,7 +93,8 @@ class Registry(Generic[T]):
 class Options(Protocol):
     """What a user chooses by name or as an object: a dataclass whose fields are its options.
 
-    The fields are JSON values, so that the journal can hold them.
+    The fields are JSON values, so that the journal can hold them. Their metadata may say what the
+    command line calls them (`flag`) and what stands for the value in its help (`metavar`).
     """
 
     name: ClassVar[str]
