@@ -133,12 +133,10 @@ class UnreachableError(QuorateError):
         self.scheme, self.n_draws, self.lost = scheme, n_draws, lost
 
     def __str__(self) -> str:
-        redundancy = (
-            "use a scheme with redundancy" if self.scheme == "cmc" else "raise `redundancy`"
-        )
         return (
             f"{self.scheme} can never reach {self.n_draws} global draws without "
-            f"{named_workers(self.lost)}. Have fewer workers dead, or {redundancy}."
+            f"{named_workers(self.lost)}. Have fewer workers dead, raise `redundancy`, or use a "
+            "scheme that has it."
         )
 
 
