@@ -7,11 +7,12 @@ A package registers a thing of its own with an entry point in its `pyproject.tom
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, fields
-from importlib.metadata import entry_points
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import asdict, fields, is_dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_type_hints
 
-from quorate.errors import BadInputError, require
+from quorate._warnings import warn
+from quorate.errors import BadInputError, EntryPointWarning, require
 
 T = TypeVar("T")
 
@@ -32,7 +33,9 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, group: str, built_in: Mapping[str, T]) -> None:
         self.kind = kind
         self.group = group
+        self.built_in = frozenset(built_in)
         self._known = dict(built_in)
+        self._broken: dict[str, Exception] = {}  # why an entry point cannot be used, by name
         self._has_looked = False
 
     def register(self, name: str, thing: T) -> None:
@@ -43,6 +46,12 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         if name not in self._known:
             self._look_around()
+        if name in self._broken:
+            error = self._broken[name]
+            raise BadInputError(
+                f"The {self.kind} {name!r} cannot be loaded ({_told(error)}). Mend or remove the "
+                f"package that brings it, or choose {_either(self)}."
+            ) from error
         if name not in self._known:
             raise BadInputError(f"No {self.kind} is named {name!r}. Choose {_either(self)}.")
         return self._known[name]
@@ -52,19 +61,40 @@ class Registry(Generic[T]):
         return iter(tuple(self._known))
 
     def _look_around(self) -> None:
-        """Load the entry points of installed packages, once."""
+        """Load the entry points of installed packages, once. A broken one must not hide others."""
         if self._has_looked:
             return
         self._has_looked = True
+        refused = []
         for found in entry_points(group=self.group):
-            if found.name not in self._known:
-                self._known[found.name] = found.load()
+            if found.name in self._known:
+                continue
+            try:
+                self._known[found.name] = self._checked(found.load())
+            except Exception as error:  # whatever code of others raises
+                self._broken[found.name] = error
+                refused.append(found)
+        for found in refused:
+            warn(self._refusal(found), EntryPointWarning)
+
+    def _checked(self, thing: T) -> T:
+        """What an entry point has loaded, if it is of this kind at all."""
+        return thing
+
+    def _refusal(self, found: EntryPoint) -> str:
+        package = "A package" if found.dist is None else f"The package {found.dist.name!r}"
+        return (
+            f"{package} registers the {self.kind} {found.name!r} as {found.value!r}, which cannot "
+            f"be loaded ({_told(self._broken[found.name])}). Everything else works. Mend or remove "
+            "the package."
+        )
 
 
 class Options(Protocol):
     """What a user chooses by name or as an object: a dataclass whose fields are its options.
 
-    The fields are JSON values, so that the journal can hold them.
+    The fields are JSON values, so that the journal can hold them. Their metadata may say what the
+    command line calls them (`flag`) and what stands for the value in its help (`metavar`).
     """
 
     name: ClassVar[str]
@@ -77,6 +107,11 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 class OptionsRegistry(Registry[type[O]]):
     """Dataclasses of options by name. A name alone stands for the options' defaults."""
+
+    def _checked(self, thing: type[O]) -> type[O]:
+        require(is_dataclass(thing), f"{thing!r} is not a dataclass of options.")
+        get_type_hints(thing)  # raises if an annotation means nothing, which options are made of
+        return thing
 
     def chosen(
         self, choice: str | O, given: Mapping[str, Any] | None = None, ignored: Iterable[str] = ()
@@ -118,6 +153,10 @@ class OptionsRegistry(Registry[type[O]]):
 def option_names(options: type[Any]) -> list[str]:
     """Names of the options that a dataclass of options has."""
     return [field.name for field in fields(options)]
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(".")
 
 
 def _either(names: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
+from quorate._extras import require_installed
 from quorate._warnings import warn
 from quorate.engines.options import EngineOptions
 from quorate.engines.packing import code_print, packed
@@ -165,7 +166,7 @@ def resume(
             on_lost_shard=on_lost_shard or before.on_lost_shard,
             every=every,
         )
-        settings.engine_options.check()
+        require_installed(settings.engine_options.needs)
         run = _reopened(folder, kept, settings, journal, n_points, model)
         run.replay(reader)
         journal.append([Resumed(run.seconds, settings.as_json())])
@@ -229,7 +230,7 @@ def _new_run(
     sampler = settings.chosen_sampler
     if settings.chosen_method == "merge" and settings.scheme_options.needs_common_randomness:
         check_determinism(sampler)
-    settings.engine_options.check()
+    require_installed(settings.engine_options.needs)
     packed({"model": model, "sampler": sampler})  # raises now if that cannot be
     stopping = Stopping(settings.chosen_until)
     in_place = settings.cut.is_in_place

@@ -27,6 +27,7 @@ QuorateWarning
 ├── DeviceWarning               a worker on another device than it was to use
 ├── JournalWarning              damaged rows of a journal that were left out
 ├── DivergenceWarning           Hamiltonian trajectories that diverged
+├── EntryPointWarning           an installed package whose entry point cannot be loaded
 ├── FewGroupsWarning            a merge of a hierarchical model with few groups a shard
 └── CombinationWarning          a rule whose result is poor, or which another rule would beat
 """
@@ -132,12 +133,10 @@ class UnreachableError(QuorateError):
         self.scheme, self.n_draws, self.lost = scheme, n_draws, lost
 
     def __str__(self) -> str:
-        redundancy = (
-            "use a scheme with redundancy" if self.scheme == "cmc" else "raise `redundancy`"
-        )
         return (
             f"{self.scheme} can never reach {self.n_draws} global draws without "
-            f"{named_workers(self.lost)}. Use fewer dead workers, or {redundancy}."
+            f"{named_workers(self.lost)}. Use fewer dead workers, raise `redundancy`, or use a "
+            "scheme that has it."
         )
 
 
@@ -290,6 +289,10 @@ class DeviceWarning(QuorateWarning):
 
 class DivergenceWarning(QuorateWarning):
     """Hamiltonian trajectories that diverged: the draws may miss part of the posterior."""
+
+
+class EntryPointWarning(QuorateWarning):
+    """An installed package registers something that cannot be loaded."""
 
 
 class FewGroupsWarning(QuorateWarning):

@@ -95,7 +95,7 @@ def test_messages_name_the_way_out():
         "The answers of workers 0, 2 do not decode. At least 1 more must come from workers 4, 5: "
         "wait, or raise `redundancy`."
     )
-    assert "use a scheme with redundancy" in str(errors.UnreachableError("cmc", 10, {3}))
+    assert "or use a scheme that has it" in str(errors.UnreachableError("cmc", 10, {3}))
     assert errors.named_workers(range(20)) == "workers 0, 1, 2, 3, 4, 5, 6, 7 and 12 more"
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from helpers.assertions import assert_known
 from quorate.cli import main
+from quorate.cli.sampling import _engine_with
 from quorate.data.store import ShardSet
 from quorate.journal import JournalReader
 
@@ -274,3 +275,17 @@ def test_a_run_that_cannot_begin_leaves_no_folder(program, table):
     result = quorate("sample", f"{program}:model", table, *QUICK, "--workers", "0")
     assert result.exit_code == 2
     assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "engine"),
+    [
+        (["processes"], "process"),
+        (["restarts"], "process"),
+        (["address"], "ray"),
+        (["actors", "restarts"], "ray"),
+        (["actors", "processes"], "process"),
+    ],
+)
+def test_options_of_an_engine_imply_it(options, engine):
+    assert _engine_with(options) == engine

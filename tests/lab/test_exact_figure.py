@@ -11,12 +11,14 @@ from helpers.cases import FOLDER, REFERENCE
 from quorate.engines.latency import Pareto, Scaled
 from quorate.engines.workers.worker import Job, Worker
 from quorate.errors import BadInputError
+from quorate.lab import exact_figure
 from quorate.lab.exact_cases import N_SHARDS, rare, wells
 from quorate.lab.exact_draws import Remembering, WeightedShards
 from quorate.lab.exact_figure import (
     LINES,
     MOMENTS,
     ExactExperiment,
+    Line,
     Path,
     averaged,
     exact_curves,
@@ -25,6 +27,7 @@ from quorate.lab.exact_output import COLUMNS, write_exact
 from quorate.models.subposterior import Target
 from quorate.numerics.streams import Streams
 from quorate.protocol.messages import Evaluate, Survey
+from quorate.protocol.schemes import Coded
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.samplers.ellipse import EllipseSampler
 
@@ -76,6 +79,14 @@ def test_merges_have_no_such_floor_where_shards_are_symmetric(seed):
     curves = exact_curves(rare(events=(22, 25, 25, 28)), replace(SHORT, seed=seed))
     assert all(error < LEVEL for error in last_errors(curves).values())
     assert curves[0].floor < 0.05
+
+
+def test_a_line_may_be_of_any_scheme(seed, monkeypatch):
+    """C-CMC has no ledger of draws."""
+    monkeypatch.setattr(exact_figure, "LINES", (Line("merge", Coded(redundancy=2)),))
+    [curve] = exact_curves(rare(), replace(SHORT, seed=seed))
+    assert curve.line.label == "C-CMC, r = 2"
+    assert np.isfinite(curve.errors).any()
 
 
 def test_draws_of_shards_are_found_by_their_key_and_have_its_moments(seed):

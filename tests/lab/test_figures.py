@@ -22,6 +22,7 @@ from quorate.lab.reproduce import average, curve_trajectories, reproduce
 from quorate.lab.specs import FIGURES, READINGS, experiment
 from quorate.models.gaussian import paper_subposteriors
 from quorate.numerics.streams import Streams
+from quorate.protocol.schemes import COV_RIDGE, Grouped
 
 LAW = Path(__file__).parents[1] / "data" / "law_of_published_reading.csv"
 # So that mean errors 20 % too large are missed by the control in one of a million suites.
@@ -249,3 +250,19 @@ def test_progress_reaches_the_total():
 def test_bad_experiments(change):
     with pytest.raises(BadInputError):
         experiment(**{"figure": "fig3", **change})
+
+
+# ---------------------------------------------------------------- schemes as objects
+
+
+def test_a_scheme_of_a_figure_may_be_an_object():
+    as_object = Grouped(2, pairing="paper", weights="draws", cov_ridge=COV_RIDGE)
+    [named], [given] = (
+        reproduce(experiment("fig3", realisations=2, schemes=[scheme]))
+        for scheme in ("grouped", as_object)
+    )
+    assert np.array_equal(named.errors, given.errors, equal_nan=True)
+    told = [(each.curve.label, each.curve.colour, each.curve.redundancy) for each in (named, given)]
+    assert told[0] == told[1]
+    with pytest.raises(BadInputError, match=r"do not know the scheme Grouped\(redundancy=2"):
+        experiment("fig3", "published", schemes=[as_object])

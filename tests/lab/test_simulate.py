@@ -1,5 +1,8 @@
 """`quorate.simulate`: what its numbers are."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,7 @@ import quorate
 from helpers.assertions import assert_known
 from quorate.engines.latency import Dying, Exponential, Trace
 from quorate.lab.simulate import _quantile
-from quorate.protocol.schemes import CMC, Adaptive, Coded, Genie, Grouped
+from quorate.protocol.schemes import CMC, SCHEMES, Adaptive, Coded, Genie, Grouped
 
 ONE_EACH = Trace(((1.0,),), shuffle=False)
 
@@ -101,6 +104,22 @@ def test_options_beside_an_object_are_refused():
 def test_options_that_a_scheme_does_not_have_are_refused():
     with pytest.raises(quorate.BadInputError, match="'grouped' has no option gap"):
         quorate.simulate("grouped", 6, gap=3)
+
+
+def test_options_of_an_outside_scheme_are_known(monkeypatch):
+    @dataclass(frozen=True)
+    class Own(CMC):
+        spare: int = 0
+        name: ClassVar[str] = "own"
+
+        def start(self, setup):
+            started.append(self.spare)
+            return super().start(setup)
+
+    started = []
+    monkeypatch.setitem(SCHEMES._known, "own", Own)
+    quorate.simulate("own", 4, spare=2, draws=3, realisations=1)
+    assert started == [2]
 
 
 def test_redundancy_in_the_summary_is_what_workers_hold():

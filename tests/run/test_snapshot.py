@@ -216,3 +216,31 @@ def test_when_there_is_a_file(limit, value, is_there, often, tmp_path, seed, mon
     monkeypatch.setattr(snapshot, limit, value)
     sampled(tmp_path / "run", seed)
     assert (tmp_path / "run" / snapshot.NAME).exists() == is_there
+
+
+class Other:
+    """A scheme of another class that can go ahead, too."""
+
+    def __init__(self):
+        self.told = []
+
+    def replay_work(self):
+        return 0
+
+    def state(self):
+        return {}
+
+    def go_ahead_to(self, state):
+        self.told += set(state) & {"made"}
+
+    def arrive(self):
+        self.told.append("arrived")
+
+
+@pytest.mark.parametrize(("scheme", "told"), [(Other(), ["made", "arrived"]), (object(), [])])
+def test_any_scheme_that_can_go_ahead_is_given_the_file(scheme, told, copy):
+    with History(copy) as history:
+        shortcut = snapshot.Shortcut(copy, history._reader, scheme)
+        assert list(shortcut.records())
+    assert shortcut.is_taken == bool(told)
+    assert getattr(scheme, "told", []) == told

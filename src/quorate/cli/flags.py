@@ -8,21 +8,34 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from quorate.errors import BadInputError
+from quorate._warnings import warn
+from quorate.cli.options import doubles
+from quorate.errors import BadInputError, QuorateWarning
 
 
 class WithFlags(click.Command):
     """A command whose errors name options as they are typed: `--target-ess`, not `target_ess`.
 
     Functions put the names of their parameters between backticks. `also` has those that the
-    command calls otherwise.
+    command calls otherwise. An option of an outside class that is named like another option is left
+    out, with a warning where that class is chosen.
     """
 
     def __init__(self, *args: Any, also: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._left_out = doubles(self.params)
+        self.params = [each for each in self.params if each not in self._left_out]
         self._flags = {str(each.name): _typed(each) for each in self.params} | dict(also or {})
 
     def invoke(self, ctx: click.Context) -> Any:
+        for option in self._left_out:
+            if ctx.params.get(option.kind) == option.owner:
+                warn(
+                    f"The option {_typed(option)} of the {option.kind} {option.owner!r} keeps its "
+                    f"default: `quorate {self.name}` has another option of this name. Set it in "
+                    "Python, or have it renamed.",
+                    QuorateWarning,
+                )
         try:
             return super().invoke(ctx)
         except BadInputError as error:

@@ -11,7 +11,8 @@ from rich.table import Table
 from quorate.cli.console import Patience, err
 from quorate.cli.console import out as console
 from quorate.cli.exact_figure import reproduce_exact
-from quorate.cli.options import options_of
+from quorate.cli.flags import WithFlags
+from quorate.cli.options import options_of_registry
 from quorate.cli.scale_figure import reproduce_scale
 from quorate.engines.latency import parse_cluster
 from quorate.errors import require
@@ -35,7 +36,7 @@ from quorate.lab.specs import (
     beyond,
     experiment,
 )
-from quorate.protocol.schemes import COV_RIDGE, SCHEMES, Adaptive, Coded
+from quorate.protocol.schemes import COV_RIDGE, SCHEMES
 
 _REALISATIONS = 50
 _NEARLY_ALL = 0.985  # shares above are not worth a remark
@@ -168,10 +169,7 @@ def _tell(paths: list[Path]) -> None:
     console.print("Written: " + ", ".join(str(path) for path in paths), soft_wrap=True)
 
 
-_OF_CODED = ("code", "precision", "checked", "cov_ridge", "precision_ridge")
-
-
-@click.command("simulate")
+@click.command("simulate", cls=WithFlags)
 @click.option("--scheme", required=True, metavar="|".join(SCHEMES), help="Simulate this scheme.")
 @click.option(
     "--method",
@@ -218,8 +216,7 @@ _OF_CODED = ("code", "precision", "checked", "cov_ridge", "precision_ridge")
 @click.option(
     "--seed", type=int, default=0, show_default=True, metavar="N", help="Set the random seed."
 )
-@options_of(Coded, _OF_CODED, show_defaults=False)
-@options_of(Adaptive, ["gap", "pairing"], show_defaults=False)
+@options_of_registry(SCHEMES, leave_out=["redundancy"], show_defaults=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate_command(
     scheme: str,

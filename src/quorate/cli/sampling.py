@@ -4,7 +4,7 @@ import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -31,12 +31,8 @@ from quorate.engines.faults import Faults
 from quorate.engines.options import ENGINES
 from quorate.errors import BadInputError, JournalError, LostShardError, SaveError, require
 from quorate.live.beside import NEEDED, page_beside
-from quorate.merging.pairing import PAIRINGS
 from quorate.models.protocol import Model
-from quorate.protocol.coding.code import CODES
-from quorate.protocol.ledger import WEIGHTS
 from quorate.protocol.schemes import SCHEMES, chosen
-from quorate.protocol.schemes.coded import PRECISIONS
 from quorate.results.result import Result
 from quorate.results.saved import load_story, load_summary
 from quorate.run.folder import chosen_folder, dated_folder
@@ -72,14 +68,9 @@ METAVARS = {
     "straggle": "TAIL",
     "by": "shuffle|files|stratify:COLUMN|group:COLUMN|in-place",
     "scratch": "DIR",
-    "code": "|".join(CODES),
-    "precision": "|".join(PRECISIONS),
-    "pairing": "|".join(PAIRINGS),
-    "weights": "|".join(WEIGHTS),
-    "address": "HOST:PORT",
 }
 _OF_THE_POSTERIOR = ("formula", "family", "prior", "allow_python", "na", "columns", "by")
-FLAGS = {"time": "max-time", "ess": "target-ess", "address": "ray-address"}
+FLAGS = {"time": "max-time", "ess": "target-ess"}
 WATCH = click.option("--watch", is_flag=True, help="Serve a live page, and print its address.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines.")
 CHECK = options_of(Settings, ["check", "every"])
@@ -94,8 +85,8 @@ OUTPUT = output_option()
 @options_of(Until, flags=FLAGS, metavars=METAVARS)
 @options_of(Cut, ["by", "scratch"], metavars=METAVARS)
 @click.option("--columns", metavar="A,B,…", help="Read only these columns of the data.")
-@options_of_registry(SCHEMES, leave_out=["redundancy"], metavars=METAVARS)
-@options_of_registry(ENGINES, flags=FLAGS, metavars=METAVARS)
+@options_of_registry(SCHEMES, leave_out=["redundancy"])
+@options_of_registry(ENGINES)
 @options_of(Faults, metavars=METAVARS)
 @options_of(Settings, ["run_dir"], metavars={"run_dir": "DIR"})
 @OUTPUT
@@ -120,7 +111,7 @@ def sample_command(
     """Draw from the posterior of a model on this machine, or on a Ray cluster."""
     check_output(output)
     settings, is_in_place = _settings(options, thin), Cut(options["by"]).is_in_place
-    require_installed({**getattr(settings["engine"], "needs", {}), **(NEEDED if watch else {})})
+    require_installed({**settings["engine"].needs, **(NEEDED if watch else {})})
     if formula is None:
         require(len(what) >= 2, "Give MODEL.py:NAME and then data, or a --formula and data.")
         model, files = _load(what[0]), list(what[1:])
@@ -177,9 +168,16 @@ def of_sitting(options: dict[str, Any], engine: str | None) -> dict[str, Any]:
     """The engine and the limits of a sitting; the engine stays None if nothing is said of it."""
     of_engine = taken_of_registry(options, ENGINES)
     if engine is None and of_engine:
-        engine = "ray" if "address" in of_engine else _default("engine")
+        engine = _engine_with(of_engine)
     made = None if engine is None else ENGINES.chosen(engine, of_engine)
     return {"engine": made, "until": Until(**taken(options, option_names(Until)))}
+
+
+def _engine_with(of_engine: Collection[str]) -> str:
+    """The first engine that has these options, the default one before others, or if none has."""
+    usual = str(_default("engine"))
+    known = {name: option_names(ENGINES[name]) for name in (usual, *ENGINES)}
+    return next((name for name in known if set(of_engine).issubset(known[name])), usual)
 
 
 def _default(name: str) -> Any:
@@ -190,7 +188,7 @@ def _default(name: str) -> Any:
 @RUN
 @options_of(Settings, _OF_ANY_SITTING, metavars=METAVARS, show_defaults=False)
 @options_of(Until, flags=FLAGS, metavars=METAVARS)
-@options_of_registry(ENGINES, flags=FLAGS, metavars=METAVARS, show_defaults=False)
+@options_of_registry(ENGINES, show_defaults=False)
 @OUTPUT
 @CHECK
 @WATCH

@@ -39,7 +39,7 @@ _OF_RUN = ("draws", "seed", "engine")
 @options_of(Settings, _OF_RUN, metavars=METAVARS, show_defaults=False)
 @options_of(Until, flags=FLAGS, metavars=METAVARS)
 @options_of(Cut, ["by"], metavars=METAVARS, show_defaults=False)
-@options_of_registry(ENGINES, flags=FLAGS, metavars=METAVARS, show_defaults=False)
+@options_of_registry(ENGINES, show_defaults=False)
 @options_of(Settings, ["run_dir"], metavars={"run_dir": "DIR"})
 @OUTPUT
 @CHECK

@@ -2,13 +2,12 @@
 
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Protocol
 
-from quorate._extras import require_installed
 from quorate._registry import OptionsRegistry
 from quorate._warnings import warn
 from quorate.engines.devices import CPU, checked, dealt
@@ -25,10 +24,12 @@ from quorate.protocol.allocation import Allocation
 class EngineOptions(Protocol):
     """An engine as a user chooses it: a frozen dataclass whose fields are its options.
 
-    `restarts` is how often in a row a lost worker is restarted.
+    `restarts` is how often in a row a lost worker is restarted. `needs` are the modules that the
+    engine imports besides those of quorate, with the extra of quorate that installs each.
     """
 
     name: ClassVar[str]
+    needs: ClassVar[Mapping[str, str]]
 
     @property
     def restarts(self) -> int: ...
@@ -39,9 +40,6 @@ class EngineOptions(Protocol):
 
     def device_workers(self, n_workers: int) -> Collection[int]:
         """Workers certain to run on a device, of `n_workers`."""
-
-    def check(self) -> None:
-        """Raise an error if a library that the engine needs is not installed."""
 
     def start(
         self,
@@ -89,6 +87,7 @@ class Processes:
     devices: str = CPU
 
     name: ClassVar[str] = "process"
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __post_init__(self) -> None:
         given = self.processes
@@ -104,9 +103,6 @@ class Processes:
         names = self.devices.split(",")
         n_places = min(self.processes or n_workers, n_workers, len(names))
         return [k for k in range(n_workers) if names[k % n_places] != CPU]
-
-    def check(self) -> None:
-        pass
 
     def start(
         self,
@@ -148,7 +144,9 @@ class Ray:
         one thread for each core, if the model allows it, and else on one core.
     """
 
-    address: str | None = None
+    address: str | None = field(
+        default=None, metadata={"flag": "ray-address", "metavar": "HOST:PORT"}
+    )
     restarts: int = 5
     gpus_per_worker: float = 0.0
     actors: int | None = None
@@ -156,7 +154,7 @@ class Ray:
     processes_per_node: int | None = None
 
     name: ClassVar[str] = "ray"
-    needs: ClassVar[Mapping[str, str]] = MappingProxyType({"ray": "ray"})  # modules, and extras
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType({"ray": "ray"})
 
     def __post_init__(self) -> None:
         require(self.restarts >= 0, f"restarts must be 0 or more, not {self.restarts}.")
@@ -180,9 +178,6 @@ class Ray:
 
     def device_workers(self, n_workers: int) -> Collection[int]:
         return ()  # nodes may have no GPU left
-
-    def check(self) -> None:
-        require_installed(self.needs)
 
     def start(
         self,

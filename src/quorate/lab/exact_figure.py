@@ -28,10 +28,9 @@ from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.coordinator import Coordinator
 from quorate.protocol.exact import ExactScheme
-from quorate.protocol.ledger import Ledger
 from quorate.protocol.pass_blocks import BLOCK
 from quorate.protocol.passes import PassCoordinator
-from quorate.protocol.scheme import SchemeOptions, Setup
+from quorate.protocol.scheme import Scheme, SchemeOptions, Setup
 from quorate.protocol.schemes import CMC, Adaptive, Grouped
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.protocol.timeline import Timeline
@@ -189,10 +188,9 @@ class _Runs:
         experiment, dim = self._experiment, self._shards.dim
         setup = Setup(N_SHARDS, dim, seed=experiment.seed)
         cluster = virtual.Cluster(experiment.latency, self._shards, self._streams)
-        scheme = line.options.start(setup)
-        timeline = virtual.run(Coordinator(scheme, None), cluster, experiment.merged_until)
-        assert isinstance(scheme.received, Ledger)
-        means = _merged_means(scheme.received, timeline, dim)
+        coordinator = Coordinator(line.options.start(setup), None)
+        timeline = virtual.run(coordinator, cluster, experiment.merged_until, keep_blocks=True)
+        means = _merged_means(line.options.start(setup), timeline, dim)
         return Path(self._case.error(means), experiment.merged_until)
 
     def _of_exact(self, line: Line) -> Path:
@@ -213,23 +211,19 @@ class _Runs:
         return inquiry, timeline.release_times
 
 
-def _merged_means(received: Ledger, timeline: Timeline, dim: int) -> Array:
+def _merged_means(scheme: Scheme, timeline: Timeline, dim: int) -> Array:
     """Means of the global draws that a run could have made at each moment: (n_moments, d).
 
-    NaN as long as there are no draws or no weights.
+    `scheme` is a new run, which is given the blocks up to each moment. NaN as long as there are no
+    draws or no weights.
     """
-    of_cell = {shards: cell for cell, shards in enumerate(received.cells)}
-    senders = np.array([of_cell[shards] for shards in timeline.block_shards])
-    times = np.array(timeline.block_times)
-    batches = [received.batches(cell) for cell in of_cell.values()]
-    ledger = Ledger(received.cells, received.merging)
-    means = np.full((len(MOMENTS), dim), np.nan)
-    for i, moment in enumerate(MOMENTS[timeline.block_times[-1] >= MOMENTS]):
-        counts = np.bincount(senders[times <= moment], minlength=len(batches))
-        for cell, batch in enumerate(batches):
-            if counts[cell] > ledger.n_received[cell]:
-                ledger.add(cell, batch[ledger.n_received[cell] : counts[cell]])
+    ends = np.searchsorted(timeline.block_times, MOMENTS, side="right")
+    means, first = np.full((len(MOMENTS), dim), np.nan), 0
+    for i in np.flatnonzero(timeline.block_times[-1] >= MOMENTS):
+        for block in timeline.blocks[first : ends[i]]:
+            scheme.receive(block)
+        first = ends[i]
         with suppress(SingularCovarianceError):
-            if ledger.n_complete:
-                means[i] = ledger.global_draws().mean(axis=0)
+            if scheme.received.n_complete:
+                means[i] = scheme.received.global_draws().mean(axis=0)
     return means

@@ -79,18 +79,12 @@ def simulate(
     *,
     method: Method = "merge",
     subposteriors: GaussianSubposteriors | None = None,
-    code: str | None = None,
     per_draw: bool = False,
     realisations: int = 100,
     seed: int = 0,
-    cov_ridge: float | None = None,
-    precision_ridge: float | None = None,
-    pairing: str | None = None,
-    gap: int | None = None,
     copy_cost: float = 0.0,
-    precision: str | None = None,
-    checked: bool | None = None,
     progress: Progress = lambda done, total: None,
+    **options: Any,
 ) -> SimulationSummary:
     """Run a scheme many times in virtual time.
 
@@ -115,13 +109,13 @@ def simulate(
         computing time, as in §II.
     realisations, seed
         Number of runs, and their random seed.
-    code, cov_ridge, precision_ridge, pairing, gap, precision, checked
-        Options of a scheme that is given by name; see `quorate.protocol.schemes`. The paper gives
-        no ridge; the default is that of its authors' scripts, 10.
     copy_cost
-        Time to copy a shard to a spare slot, which workers have if `gap` is given.
+        Time to copy a shard to a spare slot, which workers of `Adaptive(gap=...)` have.
     progress
         Called after every run with the number of runs done, and of all.
+    options
+        Options of a scheme that is given by name, such as `code` of `coded`. The paper gives no
+        `cov_ridge`; the default is that of its authors' scripts, 10.
     """
     require(realisations >= 1, f"realisations must be at least 1, not {realisations}.")
     require(seed >= 0, f"seed must be 0 or more, not {seed}.")
@@ -131,18 +125,8 @@ def simulate(
     )
     model = parse_latency(latency) if isinstance(latency, str) else latency
     usual = {"cov_ridge": COV_RIDGE, "redundancy": 1}
-    given = {
-        "redundancy": redundancy,
-        "code": code,
-        "cov_ridge": cov_ridge,
-        "precision_ridge": precision_ridge,
-        "pairing": pairing,
-        "gap": gap,
-        "precision": precision,
-        "checked": checked,
-    }
-    options = as_published(scheme, usual, given)
-    check_sizes(workers, options.shards_per_worker(workers) if redundancy is None else redundancy)
+    chosen = as_published(scheme, usual, {"redundancy": redundancy, **options})
+    check_sizes(workers, chosen.shards_per_worker(workers) if redundancy is None else redundancy)
     subposteriors = subposteriors or paper_subposteriors(workers)
     require(
         subposteriors.n_shards == workers,
@@ -155,9 +139,9 @@ def simulate(
         streams = Streams(seed, realisation)
         cluster = virtual.Cluster(model, subposteriors, streams, per_draw, copy_cost)
         run = _run if method == "merge" else _run_exactly
-        outcomes.append(run(options, setup, cluster, subposteriors))
+        outcomes.append(run(chosen, setup, cluster, subposteriors))
         progress(realisation + 1, realisations)
-    return _summary(options, workers, draws, outcomes)
+    return _summary(chosen, workers, draws, outcomes)
 
 
 def _run(

@@ -26,13 +26,14 @@ BAND = 0.15  # half the width of the shaded regions, in standard deviations over
 class Curve:
     """One curve of a figure: a scheme and its redundancy.
 
+    A scheme that is an object is run as it is, one that is a name as in the paper's experiments.
     `published_time_factor` is what the scripts multiply computing times by beyond the number of
     shards held: 2 for CMC in Fig. 3, which they time with r = 2.
     `published_adds_last_group`: in Fig. 3 they add the time of G-CMC's group of one to the largest
     of the others', where the text takes the largest of all.
     """
 
-    scheme: str
+    scheme: str | SchemeOptions
     redundancy: int
     published_time_factor: float = 1.0
     published_adds_last_group: bool = False
@@ -40,17 +41,21 @@ class Curve:
     @property
     def label(self) -> str:
         """Name of the scheme in figures."""
-        return SCHEMES[self.scheme].label
+        return self._described.label
 
     @property
     def colour(self) -> str:
         """Colour of the scheme's curves."""
-        return SCHEMES[self.scheme].colour
+        return self._described.colour
 
     @property
     def is_limit(self) -> bool:
         """Whether the scheme is only a limit that others cannot beat."""
-        return self.scheme in LIMITS
+        return self._described.name in LIMITS
+
+    @property
+    def _described(self) -> SchemeOptions | type[SchemeOptions]:
+        return SCHEMES[self.scheme] if isinstance(self.scheme, str) else self.scheme
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Figure:
     precision_ridge: float
     code: str = "reed-solomon"
 
-    def of_schemes(self, schemes: Collection[str]) -> "Figure":
+    def of_schemes(self, schemes: Collection[str | SchemeOptions]) -> "Figure":
         """The figure with the curves of these schemes only, in order.
 
         A scheme that the paper does not have is drawn at the paper's redundancies, as far as they
@@ -77,7 +82,9 @@ class Figure:
             self, curves=tuple(curve for scheme in schemes for curve in self._curves_of(scheme))
         )
 
-    def _curves_of(self, scheme: str) -> list[Curve]:
+    def _curves_of(self, scheme: str | SchemeOptions) -> list[Curve]:
+        if not isinstance(scheme, str):
+            return [Curve(scheme, scheme.shards_per_worker(self.n_workers))]
         in_paper = [curve for curve in self.curves if curve.scheme == scheme]
         redundancies = {curve.redundancy for curve in self.curves} - {1}
         options = [as_published(scheme, {}, {"redundancy": r}) for r in redundancies]
@@ -182,6 +189,8 @@ class Experiment:
 
     def options(self, curve: Curve) -> SchemeOptions:
         """How the scheme of a curve is run."""
+        if not isinstance(curve.scheme, str):
+            return curve.scheme
         usual = {
             "cov_ridge": self.cov_ridge,
             "precision_ridge": self.precision_ridge,
@@ -198,19 +207,20 @@ def experiment(
     seed: int = 0,
     cov_ridge: float = COV_RIDGE,
     precision_ridge: float | None = None,
-    schemes: Collection[str] = (),
+    schemes: Collection[str | SchemeOptions] = (),
 ) -> Experiment:
     """An experiment by the names of its figure and reading; ridges default to the scripts'.
 
-    Its curves are those of `schemes`, where some are given, and else those of the paper.
+    Its curves are those of `schemes`, names or objects, where some are given, and else those of the
+    paper.
     """
     require(figure in FIGURES, f"No figure {figure!r}. Choose {' or '.join(FIGURES)}.")
     require(reading in READINGS, f"No reading {reading!r}. Choose {' or '.join(READINGS)}.")
-    others = set(schemes) - {curve.scheme for curve in FIGURES[figure].curves}
+    in_paper = {curve.scheme for curve in FIGURES[figure].curves}
+    others = sorted(str(scheme) for scheme in schemes if scheme not in in_paper)
     require(
         reading == "text" or not others,
-        f"The authors' scripts do not know the scheme {', '.join(sorted(others))}. "
-        "Use the reading text.",
+        f"The authors' scripts do not know the scheme {', '.join(others)}. Use the reading text.",
     )
     spec = FIGURES[figure].of_schemes(schemes) if schemes else FIGURES[figure]
     ridge_on_sum = spec.precision_ridge if precision_ridge is None else precision_ridge

@@ -20,6 +20,7 @@ from quorate.protocol.sums import Sums
 from quorate.trust.shards import Estimate
 
 _MADE = "made"
+_OF_A_PASS = 256  # work of a replay besides the points of a pass, each of which counts as 1
 
 
 class EnsembleDraws:
@@ -113,6 +114,11 @@ class ExactScheme(PassSchedule):
         self._open_questions()
 
     # ------------------------------------------------------------ state
+
+    def replay_work(self) -> int:
+        """How much there is to replay: points, and passes."""
+        n_points = sum(ensemble.n_evaluations for ensemble in self.inquiry.ensembles)
+        return n_points + _OF_A_PASS * self.inquiry.n_passes
 
     def state(self) -> dict[str, AnyArray]:
         """What a replay of all answers so far would lead to; nothing before the chains start."""

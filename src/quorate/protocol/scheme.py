@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, CodedArray, IntArray
 from quorate.merging.fit import Fit
+from quorate.numerics.named_arrays import AnyArray
 from quorate.protocol.allocation import Allocation
 from quorate.protocol.columns import Shelf
 from quorate.protocol.messages import NOTHING, Arrays, Work
@@ -205,6 +206,23 @@ class Scheme(Schedule, Protocol):
     @property
     def received(self) -> Received:
         """The draws received, and what they make."""
+
+
+@runtime_checkable
+class CanGoAhead(Protocol):
+    """What a `Scheme` may offer besides: to save its state, and to go on from it at once."""
+
+    def replay_work(self) -> int:
+        """How much there is to replay, in evaluations of one point on all shards."""
+
+    def state(self) -> dict[str, AnyArray]:
+        """What a replay of all answers so far would lead to; nothing if that takes no time."""
+
+    def go_ahead_to(self, state: Mapping[str, AnyArray]) -> None:
+        """Only count the answers that are replayed from now on, until `arrive`."""
+
+    def arrive(self) -> None:
+        """Go on from the state; ValueError if it does not fit the answers that were counted."""
 
 
 @dataclass(frozen=True)

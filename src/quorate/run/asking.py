@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from quorate._extras import require_installed
 from quorate._types import Progress
 from quorate.engines.drive import drive
 from quorate.engines.options import EngineOptions
@@ -28,7 +29,7 @@ def ask_workers(
 
     It survives what a run survives: workers that are slow, die or lie.
     """
-    engine.check()
+    require_installed(engine.needs)
     schedule = ShardSchedule(allocation, question, answers)
     coordinator = WakingCoordinator(schedule, schedule.n_pieces)
     supervisor = Supervisor(coordinator, limits=Limits(restarts=engine.restarts))

@@ -22,15 +22,13 @@ import numpy as np
 from quorate.errors import JournalError
 from quorate.journal import Journal, JournalReader, Record
 from quorate.numerics.named_arrays import AnyArray
-from quorate.protocol.exact import ExactScheme
-from quorate.protocol.scheme import Scheme
+from quorate.protocol.scheme import CanGoAhead, Scheme
 from quorate.run.draws_on_disk import RESERVE
 
 NAME = "ensemble.state"
 LEAST = 2**20  # work that is worth a file; a replay of it takes about a second
 _SHARE = 4  # a new file is due when there is 1/4 more work than in the last
 _MOST = 2**28  # bytes that are written while workers wait; a larger file waits for the end
-_OF_A_PASS = 256  # work besides the points of a pass, each of which counts as 1
 _MAGIC = b"quorate ensemble\n"
 _DTYPES = ("<f8", "<i8")
 _LONGEST_HEADER = 2**20
@@ -45,20 +43,13 @@ class Snapshots:
     is left to be replayed; more if the file is large.
     """
 
-    def __init__(self, folder: Path, scheme: ExactScheme, journal: Journal) -> None:
+    def __init__(self, folder: Path, scheme: CanGoAhead, journal: Journal) -> None:
         self._path, self._scheme, self._journal = folder / NAME, scheme, journal
         self._covered = self._last_look = 0  # work in the file, and when it was last due
 
-    @property
-    def _work(self) -> int:
-        """How much there is to replay."""
-        inquiry = self._scheme.inquiry
-        n_points = sum(ensemble.n_evaluations for ensemble in inquiry.ensembles)
-        return n_points + _OF_A_PASS * inquiry.n_passes
-
     def keep(self, *, is_end: bool) -> None:
         """Write the file if it is due. All answers so far must be in the journal."""
-        work = self._work
+        work = self._scheme.replay_work()
         n_more = work - self._covered if is_end else work - self._last_look
         if n_more < max(LEAST, 0 if is_end else self._last_look // _SHARE):
             return
@@ -82,7 +73,8 @@ class Shortcut:
     """
 
     def __init__(self, folder: Path, reader: JournalReader, scheme: Scheme) -> None:
-        self._reader, self._path, self._scheme = reader, folder / NAME, scheme
+        self._reader, self._path = reader, folder / NAME
+        self._scheme = scheme if isinstance(scheme, CanGoAhead) else None
         self._n_rows = 0  # up to which answers need not be replayed
         self.is_taken: bool | None = None
 
@@ -98,10 +90,8 @@ class Shortcut:
             self._arrive()
 
     def _look(self) -> bool:
-        if not isinstance(self._scheme, ExactScheme):
-            return False
-        found = _read(self._path, self._reader)
-        if found is None:
+        found = None if self._scheme is None else _read(self._path, self._reader)
+        if self._scheme is None or found is None:
             return False
         self._n_rows = found.n_rows
         self._scheme.go_ahead_to(found.arrays)
@@ -109,7 +99,7 @@ class Shortcut:
 
     def _arrive(self) -> None:
         self._n_rows = 0
-        assert isinstance(self._scheme, ExactScheme)
+        assert self._scheme is not None
         try:
             self._scheme.arrive()
         except (ValueError, LookupError, TypeError) as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from quorate._extras import require_installed
 from quorate.data.append import append_shards
 from quorate.data.cut import COMMAND, Cut
 from quorate.data.placed import PlacedShards, Shards, sites_in
@@ -111,7 +112,7 @@ def update(
         f"The rows of {folder} were transformed by a function, and the new ones are not. Give "
         "by=Cut(transform=...) with that function.",
     )
-    settings.engine_options.check()
+    require_installed(settings.engine_options.needs)
     stopping, n_points = Stopping(settings.chosen_until), N_POINTS if check else 0
     with (
         shown(progress) as listen,

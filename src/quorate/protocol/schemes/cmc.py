@@ -4,13 +4,14 @@ Every worker holds one shard, and a global draw waits for all of them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from quorate._types import Array, CodedArray
 from quorate.merging.fit import Fit, as_arrays
+from quorate.merging.pairing import PAIRINGS
 from quorate.protocol.allocation import one_to_one
-from quorate.protocol.ledger import PAPER, Ledger, Merging
+from quorate.protocol.ledger import PAPER, WEIGHTS, Ledger, Merging
 from quorate.protocol.messages import NOTHING, Arrays, Block, Task
 from quorate.protocol.scheme import NOBODY, Processed, Setup
 from quorate.protocol.sums import AnyHolder
@@ -89,8 +90,8 @@ class CMC:
         Ridge σ² on every covariance estimate, with weights from draws.
     """
 
-    pairing: str = "all"
-    weights: str | None = None
+    pairing: str = field(default="all", metadata={"metavar": "|".join(PAIRINGS)})
+    weights: str | None = field(default=None, metadata={"metavar": "|".join(WEIGHTS)})
     cov_ridge: float = 0.0
 
     name: ClassVar[str] = "cmc"

@@ -6,7 +6,7 @@ of answers, and estimates the sum of precisions it has to divide by from the dec
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from quorate.merging.fit import Fit
 from quorate.numerics.linalg import add_ridge, check_ridge, spd_solve
 from quorate.numerics.moments import Moments, running_covariances
 from quorate.protocol.allocation import allocation_of, shards_each
-from quorate.protocol.coding.code import GradientCode, make_code
+from quorate.protocol.coding.code import CODES, GradientCode, make_code
 from quorate.protocol.coding.sums import DecodedSums
 from quorate.protocol.ledger import WEIGHTS
 from quorate.protocol.looks import draws_seen
@@ -247,8 +247,8 @@ class Coded:
     """
 
     redundancy: int | None = None
-    code: str = "grouped"
-    precision: str = "exact"
+    code: str = field(default="grouped", metadata={"metavar": "|".join(CODES)})
+    precision: str = field(default="exact", metadata={"metavar": "|".join(PRECISIONS)})
     checked: bool | None = None
     weights: str | None = None
     cov_ridge: float = 0.0
