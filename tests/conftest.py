@@ -1,12 +1,20 @@
 """Seeds are fixed, and varied on request: `pytest --seed 7`."""
 
 import os
+from collections.abc import Iterator
 from zlib import crc32
 
 import cloudpickle
 import hypothesis
 import numpy as np
 import pytest
+
+from helpers.templates import KeptTemplates
+
+try:
+    from _pytest.nodeid import coerce_node_id
+except ImportError:  # before pytest 9.2, where xdist names groups itself
+    coerce_node_id = None
 
 # How long an example takes depends on what else the machine does; examples of earlier runs would
 # make a run depend on them.
@@ -49,7 +57,31 @@ SLOW = (
 )
 # Fixtures of a module that take a second or more. All tests that use one go to the same core,
 # before any other test: groups come first in `--dist loadgroup`.
-SHARED = {"checked", "client", "complaints", "crowded", "few", "fitted", "undisturbed"}
+SHARED = {
+    "both_runs",
+    "checked",
+    "client",
+    "complaints",
+    "crowded",
+    "few",
+    "fitted",
+    "undisturbed",
+}
+
+# Tests of processes: there, each run starts a template of its own, as it does for users. Elsewhere
+# runs hand it on.
+OF_PROCESSES = (
+    "tests/engines/",
+    "tests/live/",
+    "tests/api/test_process.py",
+    "tests/run/test_chaos.py",
+    "tests/run/test_disks.py",
+    "tests/run/test_faults",
+    "tests/run/test_left_behind.py",
+    "tests/run/test_local.py",
+    "tests/run/test_slow_workers.py",
+    "tests/run/test_user_errors.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,6 +111,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SHARED & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        _name_group(item)
+
+
+def _name_group(item: pytest.Item) -> None:
+    """Put the group of a test where xdist looks for it: at the end of the test's id.
+
+    xdist 3.8 means to do that itself, but writes to an attribute that pytest 9.2 does not read, and
+    so forgets all groups without a word (pytest-xdist, issue 1386).
+    """
+    group = item.get_closest_marker("xdist_group")
+    is_asked_for = getattr(item.config.option, "loadgroup", False)  # in processes of xdist
+    if group and is_asked_for and not hasattr(item, "_nodeid"):
+        item._id = coerce_node_id(f"{item.nodeid}@{group.args[0]}")
 
 
 def _rank(item: pytest.Item) -> int:
@@ -89,6 +134,21 @@ def _rank(item: pytest.Item) -> int:
 @pytest.fixture(scope="session")
 def seed(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--seed"))
+
+
+@pytest.fixture(scope="session")
+def _kept() -> Iterator[KeptTemplates]:
+    kept = KeptTemplates()
+    yield kept
+    kept.end()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _templates(request: pytest.FixtureRequest, _kept: KeptTemplates) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.node.nodeid.startswith(OF_PROCESSES):
+            patch.setattr("quorate.engines.processes.hosts.template_for", _kept.template_for)
+        yield
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_rows_of_known_groups_have_the_effects_that_bambi_reports(terms, table, 
     plate, n = model.program.plate, 8
     assert not any(name.endswith("_offset") for name in plate.shown)
     rows, point = model.rows(), np.zeros(model.dim)
-    held, constants, _ = plate.example
+    _, constants, _ = plate.example
     seeds = rng.integers(1 << 32, size=2, dtype=np.uint32)
     far = np.where(np.arange(n) % 2, -60.0, 60.0)  # decides a response
     values = {name: np.zeros((n, *model.levels[0].entries(name)[1])) for name in plate.shown}
