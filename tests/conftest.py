@@ -29,42 +29,68 @@ hypothesis.settings.load_profile("suite")
 # Slow tests start first, so that no core waits at the end for another's last one: beginnings of
 # their names, in the order of the seconds that `--durations=60` gave for the slowest of each.
 SLOW = (
-    "tests/lab/test_figures.py::test_published",
-    "tests/run/test_chaos.py",
-    "tests/api/test_languages_of_groups.py",
-    "tests/models/test_programs.py",
+    "tests/docs/test_docs.py::test_blocks_of_a_page",
+    "tests/models/test_nested_programs.py",
+    "tests/docs/test_notebooks.py::test_a_notebook_runs",
     "tests/results/test_axes.py",
+    "tests/engines/test_template.py",
+    "tests/models/test_programs.py",
+    "tests/packaging/test_types.py",
+    "tests/api/test_eight_schools.py",
+    "tests/run/test_chaos.py",
+    "tests/run/test_slow_workers.py",
+    "tests/models/test_rows.py",
+    "tests/api/test_languages_of_groups.py",
+    "tests/api/test_in_place",
+    "tests/results/test_predictive.py",
+    "tests/models/test_many_points.py",
     "tests/models/test_groups_",
-    "tests/run/test_faults_of_groups.py",
+    "tests/models/test_bambi.py",
+    "tests/run/test_faults",
+    "tests/merging/test_weights.py",
+    "tests/cli/test_commands.py",
+    "tests/run/test_learning_in_place.py",
+    "tests/run/test_strangers_files.py",
+    "tests/models/test_calibration.py",
+    "tests/lab/test_figures.py::test_published",
+    "tests/run/test_left_behind.py",
+    "tests/engines/test_devices.py",
     "tests/models/test_nested_regression.py",
     "tests/models/test_grouped_regression.py",
     "tests/run/test_local.py",
-    "tests/docs/test_notebooks.py::test_a_notebook_runs",
-    "tests/docs/test_docs.py::test_blocks_of_a_page",
-    "tests/packaging/test_types.py",
-    "tests/run/test_faults.py",
-    "tests/run/test_slow_workers.py",
-    "tests/run/test_left_behind.py",
     "tests/run/test_user_errors.py",
-    "tests/models/test_calibration.py",
     "tests/trust/test_trust.py",
-    "tests/api/test_cases.py",
     "tests/samplers/",
+    "tests/models/test_compiled_glm.py",
     "tests/merging/test_centres.py",
-    "tests/data/",
+    "tests/models/test_supports.py",
+    "tests/passes/test_centring.py",
     "tests/api/",
+    "tests/data/",
     "tests/journal/",
 )
 # Fixtures of a module that take a second or more. All tests that use one go to the same core,
 # before any other test: groups come first in `--dist loadgroup`.
 SHARED = {
+    "apart",
     "both_runs",
+    "built",
     "checked",
     "client",
     "complaints",
     "crowded",
     "few",
+    "finished",
     "fitted",
+    "grouped",
+    "groups",
+    "killed",
+    "models",
+    "of_arrays",
+    "old",
+    "page",
+    "plain",
+    "result",
     "undisturbed",
 }
 
@@ -78,7 +104,6 @@ OF_PROCESSES = (
     "tests/run/test_disks.py",
     "tests/run/test_faults",
     "tests/run/test_left_behind.py",
-    "tests/run/test_local.py",
     "tests/run/test_slow_workers.py",
     "tests/run/test_user_errors.py",
 )
@@ -109,7 +134,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("cluster") and not item.config.getoption("--cluster"):
             item.add_marker(pytest.mark.skip(reason="builds a cluster: make cluster-test runs it"))
     for item in items:
-        if SHARED & set(getattr(item, "fixturenames", ())):
+        has_group = item.get_closest_marker("xdist_group") is not None
+        if not has_group and SHARED & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
         _name_group(item)
 
