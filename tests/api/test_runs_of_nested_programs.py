@@ -10,6 +10,7 @@ from helpers.nested_languages import NAMES, by_formula, by_functions, table
 # A false alarm in a million, with 10 % for errors of the errors
 LIMIT = 1.1 * norm.isf(1e-6 / (2 * len(NAMES["formula"])))
 MOST = 0.4  # of an sd, between means of groups: some six standard errors of 200 draws each
+ALONE = quorate.Processes(1)  # programs are compiled once
 
 
 def drawn(model, rows, seed):
@@ -19,7 +20,7 @@ def drawn(model, rows, seed):
         rows,
         workers=2,
         redundancy=1,
-        engine=quorate.Processes(1),  # programs are compiled once
+        engine=ALONE,
         draws=400,
         seed=seed,
         progress=False,
@@ -33,14 +34,14 @@ def rows(seed):
 
 
 @pytest.fixture(scope="module")
-def results(rows, seed):
+def both_runs(rows, seed):
     pytest.importorskip("jax")
     models = {"programs": by_functions(), "formula": by_formula(rows)}
     return {name: drawn(model, rows, seed + i) for i, (name, model) in enumerate(models.items())}
 
 
-def test_means_of_global_parameters_agree(results):
-    tables = [results[name].summary().loc[list(NAMES[name])] for name in NAMES]
+def test_means_of_global_parameters_agree(both_runs):
+    tables = [both_runs[name].summary().loc[list(NAMES[name])] for name in NAMES]
     means, errors = (np.array([table[of] for table in tables]) for of in ("mean", "mcse"))
     gaps = np.abs(means[0] - means[1]) / np.hypot(*errors)
     assert gaps.max() < LIMIT
@@ -48,10 +49,10 @@ def test_means_of_global_parameters_agree(results):
     assert np.abs((means[0] + sds - means[1]) / np.hypot(*errors)).max() > LIMIT  # the control
 
 
-def test_groups_of_both_levels_agree(results):
+def test_groups_of_both_levels_agree(both_runs):
     """Counties of the program are centred at their states, those of the formula at 0."""
     states, counties = (
-        {name: result.local.summary(level) for name, result in results.items()}
+        {name: result.local.summary(level, engine=ALONE) for name, result in both_runs.items()}
         for level in ("state", "state:county")
     )
     outer = {name: table["mean"].to_numpy() for name, table in states.items()}
@@ -67,23 +68,24 @@ def test_groups_of_both_levels_agree(results):
     assert (np.abs(own - other) / sds).max() > MOST  # the control: without their states
 
 
-def test_draws_of_some_groups(results):
-    found = results["programs"].local.draws(groups=[3, 5], n=20)
+def test_draws_of_some_groups(both_runs):
+    found = both_runs["programs"].local.draws(groups=[3, 5], n=20, engine=ALONE)
     assert found["group"].values.tolist() == [3, 5]
     assert {label.partition(":")[0] for label in found["inner"].values} == {"3", "5"}
     assert found["r_state"].shape[-2:] == (2, 1)
     assert np.isfinite(found["r_state:county"].values).all()
 
 
-def test_predictions_agree(results, rows):
+def test_predictions_agree(both_runs, rows):
     """Of a known county, a new one of a known state, and one of a new state."""
     states = np.array([rows["state"][0], rows["state"][0], 90])
     new = {"state": states, "county": np.array([rows["county"][0], 90, 91]), "x": np.zeros(3)}
-    found = {name: result.predict(new, n=400) for name, result in results.items()}
+    found = {name: result.predict(new, n=400, engine=ALONE) for name, result in both_runs.items()}
     assert all(one.is_new.tolist() == [False, True, True] for one in found.values())
     shares, expected = found["programs"].responses.mean(axis=0), found["formula"].expected
     errors = 1.5 * np.sqrt(shares * (1 - shares) / 400)  # draws of both runs are correlated
     gaps = np.abs(shares - expected.mean(axis=0)) / errors
     assert gaps.max() < LIMIT
-    far = results["programs"].predict(new | {"x": np.full(3, 8.0)}, n=400).responses
+    far = new | {"x": np.full(3, 8.0)}
+    far = both_runs["programs"].predict(far, n=400, engine=ALONE).responses
     assert (np.abs(far.mean(axis=0) - expected.mean(axis=0)) / errors).max() > LIMIT  # the control
