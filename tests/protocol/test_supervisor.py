@@ -1,5 +1,7 @@
 """Workers that die, hang or lie, as the supervisor sees them: no clock, no process."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from quorate.protocol.messages import (
     Note,
     Release,
     Start,
+    Status,
     Stop,
     Task,
     Tick,
@@ -294,3 +297,9 @@ def test_a_tick_is_due_when_there_may_be_something_to_do():
     assert supervisor.is_due(1.1)  # time to look at all workers
     supervisor.coordinator.next_wake = lambda now: 1.0
     assert supervisor.is_due(1.0)
+
+
+def test_a_status_is_known_and_travels_as_its_word():
+    assert json.dumps(list(Status)) == '["starting", "working", "waiting", "retired"]'
+    assert [status for status in Status if status.is_down] == [Status.WAITING, Status.RETIRED]
+    assert supervised().status(0) is Status.STARTING

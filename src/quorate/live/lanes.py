@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from quorate.journal import WorkerEvent
+from quorate.protocol.messages import Status
 from quorate.run.blocks import Blocks
 from quorate.run.history import History
 
@@ -54,4 +55,4 @@ def _status(history: History, mine: Blocks, worker: int, events: list[WorkerEven
         return [e.word for e in events if e.takes_away or history.stopped is None][-1]
     if history.stopped is not None:
         return "ended"
-    return "working" if len(mine) and mine.ends[-1] >= history.sitting else "starting"
+    return Status.WORKING if len(mine) and mine.ends[-1] >= history.sitting else Status.STARTING

@@ -104,6 +104,20 @@ class Kill(NamedTuple):
     worker: int
 
 
+class Status(StrEnum):
+    """What a worker is doing, as the supervisor knows it."""
+
+    STARTING = "starting"
+    WORKING = "working"
+    WAITING = "waiting"  # for a restart
+    RETIRED = "retired"
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the worker was ended, for a while or for good."""
+        return self in (Status.WAITING, Status.RETIRED)
+
+
 class Happening(StrEnum):
     """What can happen to a worker."""
 

@@ -27,6 +27,7 @@ from quorate.protocol.messages import (
     Kill,
     Note,
     Start,
+    Status,
     Task,
     Tick,
     Work,
@@ -47,7 +48,7 @@ Chain = tuple[int, tuple[int, ...], int]  # worker, shards, chain
 class _Worker:
     """What is known of one worker."""
 
-    status: str = "starting"  # then working; waiting for a restart; retired
+    status: Status = Status.STARTING
     attempt: int = 0
     n_tasks: int = 0
     n_draws: int = 0  # and points
@@ -60,12 +61,14 @@ class _Worker:
     @property
     def is_gone(self) -> bool:
         """Whether the worker was lost and has sent nothing since."""
-        return self.status in ("waiting", "retired") or self.losses > 0
+        return self.status.is_down or self.losses > 0
 
     @property
     def is_judged(self) -> bool:
         """Whether the worker should be at work."""
-        return self.status == "starting" or (self.status == "working" and self.n_tasks > 0)
+        return self.status == Status.STARTING or (
+            self.status == Status.WORKING and self.n_tasks > 0
+        )
 
 
 class Supervisor:
@@ -118,14 +121,14 @@ class Supervisor:
         """The last error of user code that its worker has not recovered from."""
         return next(reversed(self._failures.values()), None)
 
-    def status(self, worker: int) -> str:
-        """Status of a worker: starting, working, waiting or retired."""
+    def status(self, worker: int) -> Status:
+        """Status of a worker."""
         return self._workers[worker].status
 
     @property
     def has_begun(self) -> bool:
         """Whether a worker has been given something to do."""
-        return any(worker.n_tasks or worker.status == "working" for worker in self._workers)
+        return any(worker.n_tasks or worker.status == Status.WORKING for worker in self._workers)
 
     def begin(self, now: float) -> list[Command]:
         """First commands of a run."""
@@ -161,8 +164,7 @@ class Supervisor:
     # ------------------------------------------------------------ blocks
 
     def _received(self, answer: Answer, now: float) -> list[Command]:
-        known = self._workers[answer.task.worker]
-        if known.status in ("waiting", "retired"):
+        if self._workers[answer.task.worker].status.is_down:
             return []  # a last word of a worker that was ended
         wrong = self._what_is_wrong(answer)
         if wrong:
@@ -208,7 +210,7 @@ class Supervisor:
         found = self.coordinator.scheme.quarantined.items()
         commands: list[Command] = []
         for k, why in found:
-            if self._workers[k].status != "retired":
+            if self._workers[k].status != Status.RETIRED:
                 commands += [Note(k, Happening.QUARANTINED, why), Kill(k), *self._retire(k, now)]
         return commands
 
@@ -216,7 +218,7 @@ class Supervisor:
         """Note that a worker is at work, and how much it has done."""
         k = answer.task.worker
         worker = self._workers[k]
-        worker.status, worker.losses = "working", 0
+        worker.status, worker.losses = Status.WORKING, 0
         worker.n_draws += answer.size
         worker.n_tasks -= answer.ends_task
         self._patience.heard(k, now)
@@ -242,7 +244,7 @@ class Supervisor:
     # ------------------------------------------------------------ faults
 
     def _lost(self, event: WorkerLost, now: float) -> list[Command]:
-        if self._workers[event.worker].status in ("waiting", "retired"):
+        if self._workers[event.worker].status.is_down:
             return []
         blamed = not event.with_another
         return self._fault(event.worker, Happening.LOST, event.why, now, blamed=blamed)
@@ -250,14 +252,14 @@ class Supervisor:
     def _moved(self, event: WorkerMoved, now: float) -> list[Command]:
         """Start a worker anew at once. It is not to blame, and no restart of its own is used up."""
         k = event.worker
-        if self._workers[k].status in ("waiting", "retired"):
+        if self._workers[k].status.is_down:
             return []  # it will be started elsewhere, or never
         note = Note(k, Happening.MOVED, event.why)
         taken_back = self._take_back(k, now)
         return [note, Kill(k), *taken_back, self._start(k, now)]
 
     def _failed(self, event: WorkerFailed, now: float) -> list[Command]:
-        if self._workers[event.worker].status in ("waiting", "retired"):
+        if self._workers[event.worker].status.is_down:
             return []
         self._failures.pop(event.worker, None)  # the new one is the last
         self._failures[event.worker] = event
@@ -283,7 +285,7 @@ class Supervisor:
             worker.n_tasks = 0
             return [*commands, *self._retire(k, now)]
         delay = min(limits.first_delay * 2.0 ** (worker.losses - 1), limits.longest_delay)
-        worker.status, worker.restart_at = "waiting", now + delay
+        worker.status, worker.restart_at = Status.WAITING, now + delay
         return [*commands, *self._take_back(k, now)]
 
     def _take_back(self, k: int, now: float) -> list[Command]:
@@ -294,7 +296,7 @@ class Supervisor:
         return self._ready(self.coordinator.take_back(k), now)
 
     def _retire(self, k: int, now: float) -> list[Command]:
-        self._workers[k].status = "retired"
+        self._workers[k].status = Status.RETIRED
         return self._ready(self.coordinator.handle(WorkerLost(k), now), now)
 
     # ------------------------------------------------------------ time
@@ -318,8 +320,8 @@ class Supervisor:
         """Restart workers whose pause is over, and replace those that seem dead or stuck."""
         commands: list[Command] = []
         for k, worker in enumerate(self._workers):
-            if worker.status == "waiting" and now >= worker.restart_at:
-                commands += self._restart(k, now)
+            if worker.status == Status.WAITING and now >= worker.restart_at:
+                commands += [Note(k, Happening.RESTARTED, ""), self._start(k, now)]
             elif self._is_judged(k) and (why := self._patience.complaint(k, now)):
                 commands += self._fault(k, Happening.SILENT, why, now)
         return commands
@@ -327,14 +329,11 @@ class Supervisor:
     def _is_judged(self, k: int) -> bool:
         """Whether a worker should be at work, for itself or for others."""
         worker = self._workers[k]
-        return worker.is_judged or (worker.status == "working" and self._patience.is_needed(k))
-
-    def _restart(self, k: int, now: float) -> list[Command]:
-        return [Note(k, Happening.RESTARTED, ""), self._start(k, now)]
+        return worker.is_judged or (worker.status == Status.WORKING and self._patience.is_needed(k))
 
     def _start(self, k: int, now: float) -> Start:
         worker = self._workers[k]
-        worker.status = "starting"
+        worker.status = Status.STARTING
         worker.attempt += 1
         self._patience.started(k, now)
         return Start(k, worker.attempt)

@@ -40,7 +40,7 @@ class WorkerProgress:
     `pid` is the id of its process, if that is on this machine.
     """
 
-    status: str
+    status: str  # a `Status`; "not started" while rows are cut
     shards: tuple[int, ...]
     blocks: int
     draws: int

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from quorate.protocol.messages import Note
+from quorate.protocol.messages import Note, Status
 from quorate.results.html import element, joined
 from quorate.run.progress import Listener, Phase, Progress, silence
 
@@ -201,7 +201,7 @@ def _worker_table(progress: Progress) -> Any:
     return table
 
 
-_STYLES = {"waiting": "yellow", "retired": "red", "starting": "dim"}
+_STYLES: dict[str, str] = {Status.WAITING: "yellow", Status.RETIRED: "red", Status.STARTING: "dim"}
 
 
 # -------------------------------------------------------------------- notebook
