@@ -303,20 +303,20 @@ def build(kind, data):
 @pytest.fixture(
     scope="module", params=["numpy", "vectorised", "jax", "numpyro", "pymc", "pymc in JAX"]
 )
-def model(request, data):
+def compiled(request, data):
     return build(request.param, data)
 
 
-def test_functions_and_programs(model, data, rng):
-    target = Target(model, data, 3)
+def test_functions_and_programs(compiled, data, rng):
+    target = Target(compiled, data, 3)
     for n in (0, 1, 2, 17, 40):
-        assert_same(target, 0.5 * rng.standard_normal((n, model.dim)), terms=100)
+        assert_same(target, 0.5 * rng.standard_normal((n, compiled.dim)), terms=100)
 
 
-def test_bad_points_among_good_ones(model, data, rng):
-    points = 0.5 * rng.standard_normal((20, model.dim))
+def test_bad_points_among_good_ones(compiled, data, rng):
+    points = 0.5 * rng.standard_normal((20, compiled.dim))
     points[2], points[5, 0], points[11, -1], points[13] = np.nan, np.inf, -np.inf, 1e3
-    target = Target(model, data, 3)
+    target = Target(compiled, data, 3)
     assert_same(target, points, terms=100)
     assert (log_densities(target, points) > NONE).sum() >= 16
 

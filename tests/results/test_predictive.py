@@ -138,11 +138,12 @@ def test_other_languages_predict_too(language, data, fitted):
         model = functions(simulate=simulate)
     else:
         model = from_numpyro(program, split={"x": 0, "y": 0}, data=rows)
-    result = quorate.sample(model, rows, **FEW)
+    alone = {"engine": quorate.Processes(1)}  # programs are compiled once
+    result = quorate.sample(model, rows, **FEW, **alone)
     new = {"x": np.linspace(-2, 2, 10)}
-    found, same = (result.predict(new, 300, seed=3) for _ in range(2))
+    found, same = (result.predict(new, 300, seed=3, **alone) for _ in range(2))
     np.testing.assert_array_equal(found.responses, same.responses)
-    assert not np.any(found.responses == result.predict(new, 300, seed=4).responses)
+    assert not np.any(found.responses == result.predict(new, 300, seed=4, **alone).responses)
     v = {name: draws[:, None] for name, draws in result.variables.items()}
     means = (v["a"] + v["b"] * new["x"]).mean(axis=0)
     assert_mean(found.responses, means)
@@ -151,7 +152,7 @@ def test_other_languages_predict_too(language, data, fitted):
     else:
         assert found.expected is None
         assert list(found.summary().columns) == ["mean", "sd", "response_lower", "response_upper"]
-    tree = result.posterior_predictive(100)
+    tree = result.posterior_predictive(100, **alone)
     np.testing.assert_array_equal(tree["observed_data"]["y"], data["y"])
     v = {name: tree["posterior"][name].values[..., None] for name in ("a", "b", "sigma")}
     left = (tree["posterior_predictive"]["y"].values - v["a"] - v["b"] * data["x"]) / v["sigma"]
