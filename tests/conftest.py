@@ -1,15 +1,12 @@
 """Seeds are fixed, and varied on request: `pytest --seed 7`."""
 
 import os
-from collections.abc import Iterator
 from zlib import crc32
 
 import cloudpickle
 import hypothesis
 import numpy as np
 import pytest
-
-from helpers.templates import KeptTemplates
 
 try:
     from _pytest.nodeid import coerce_node_id
@@ -95,20 +92,6 @@ SHARED = {
     "undisturbed",
 }
 
-# Tests of processes: there, each run starts a template of its own, as it does for users. Elsewhere
-# runs hand it on.
-OF_PROCESSES = (
-    "tests/engines/",
-    "tests/live/",
-    "tests/api/test_process.py",
-    "tests/run/test_chaos.py",
-    "tests/run/test_disks.py",
-    "tests/run/test_faults",
-    "tests/run/test_left_behind.py",
-    "tests/run/test_slow_workers.py",
-    "tests/run/test_user_errors.py",
-)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="seed of all randomness in tests")
@@ -161,23 +144,6 @@ def _rank(item: pytest.Item) -> int:
 @pytest.fixture(scope="session")
 def seed(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--seed"))
-
-
-@pytest.fixture(scope="session")
-def _kept() -> Iterator[KeptTemplates]:
-    kept = KeptTemplates()
-    yield kept
-    kept.end()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _templates(request: pytest.FixtureRequest, _kept: KeptTemplates) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if request.node.nodeid.startswith(OF_PROCESSES):
-            _kept.end()  # they look at all processes below ours
-        else:
-            patch.setattr("quorate.engines.processes.hosts.template_for", _kept.template_for)
-        yield
 
 
 @pytest.fixture
