@@ -108,6 +108,12 @@ class RayEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def placed(self) -> dict[int, str]:
+        """The node of every worker."""
+        placed = self._homes.placed
+        return {k: placed[place] for k, place in self._place_of.items() if place in placed}
+
     def now(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._start_time
