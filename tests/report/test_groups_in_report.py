@@ -35,10 +35,10 @@ def test_groups_that_stand_out_are_listed_and_drawn(result, folder):
     page = checked(report(folder))
     assert "groups" in page.ids
     apart = ((summary["3%"] > 0) | (summary["97%"] < 0)).sum()
-    assert f"50 groups. Of {apart} the 94 % interval" in page.text
+    assert f"50 groups. {apart} of them have a 94 % interval" in page.text
     ratios = (summary["mean"].abs() / summary["sd"]).droplevel("parameter")
     first = ratios.sort_values(ascending=False).index[:30]
-    listed = page.text.partition("in their sds:")[2].partition("Intercept of the 30")[0]
+    listed = page.text.partition("in units of their sds:")[2].partition("Intercept of the 30")[0]
     assert set(map(str, first)) <= set(listed.split())
     assert "plane:part" in page.text
 
@@ -54,7 +54,7 @@ def test_summaries_of_other_draws_are_not_shown(folder):
     page = checked(report(folder))
     assert "are of other draws" in page.text
     assert f"quorate local {folder}" in page.text
-    assert "in their sds" not in page.text
+    assert "in units of their sds" not in page.text
 
 
 def test_labels_of_a_stranger_are_text(folder):

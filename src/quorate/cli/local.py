@@ -133,7 +133,7 @@ def _show(summary: LevelSummary) -> None:
     n_all = summary.means.size
     if n_all > _MOST_SHOWN:
         out.print(
-            f"The {_MOST_SHOWN} of {n_all:,} that are furthest from 0, in their sds. All of them: "
+            f"The {_MOST_SHOWN} of {n_all:,} that are furthest from 0, in units of their sds. All: "
             "add -o FILE.parquet, .csv or .nc.",
             soft_wrap=True,
         )

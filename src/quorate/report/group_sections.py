@@ -59,8 +59,8 @@ def _listed(level: LevelSummary) -> Html:
     lows, highs = list(columns.values())[-2:]
     n_apart = int(((lows > 0) | (highs < 0)).any(axis=1).sum())
     told = (
-        f"{len(level.labels):,} groups. Of {n_apart:,} the 94 % interval of a parameter does not "
-        "include 0. Those that are furthest from 0, in their sds:"
+        f"{len(level.labels):,} groups. {n_apart:,} of them have a 94 % interval without 0. The "
+        "groups that are furthest from 0, in units of their sds:"
     )
     head = ["group", *(column.replace("%", " %") for column in columns)]
     return joined([note(told), scrolling(table(head, lines))])
@@ -71,7 +71,7 @@ def _parameter(level: LevelSummary, parameter: int, pictures: Pictures) -> Html:
     name = level.parameters[parameter]
     extreme = _extreme(level, parameter)
     label = f"{name} of groups of {level.name}"
-    caption = f"{name} of the {len(extreme)} groups that are furthest from 0, in their sds."
+    caption = f"{name} of the {len(extreme)} groups furthest from 0, in units of their sds."
     return pictures.figure(caterpillar(_rows(level, parameter, extreme)), label, caption)
 
 
