@@ -149,12 +149,16 @@ def test_the_ess_of_many_short_chains_is_not_overstated(seed):
     ],
 )
 def test_arviz_and_the_summary_agree(options, seed):
-    """ESS and R-hat of both differ by their own noise. A random walk mixes slowly."""
+    """ESS and R-hat of both differ by their own noise. A random walk mixes slowly.
+
+    The mean of the logs of four ratios of ESS, each of about 350, has an error of 0.08, and R-hat
+    exceeds 1 by 4/ESS times a χ² over its 7 degrees of freedom: limits are beyond 1 in a million.
+    """
     rng = np.random.default_rng(seed)
     columns = np.column_stack([np.ones(300), rng.standard_normal((300, 2))])
     data = {"X": columns, "y": columns @ [1.0, -1.0, 0.5] + rng.standard_normal(300)}
     result = quorate.sample(
-        linear(3), data, workers=3, draws=1200, seed=seed, progress=False, check=False, **options
+        linear(3), data, workers=3, draws=6000, seed=seed, progress=False, check=False, **options
     )
     ours = result.summary()
     told = az.summary(result.to_inference_data(), kind="all", round_to="none")
@@ -162,7 +166,7 @@ def test_arviz_and_the_summary_agree(options, seed):
     assert np.all(np.abs(gaps) < 0.1 * ours["mcse"].to_numpy(float))
     np.testing.assert_allclose(told["sd"].to_numpy(float), ours["sd"], rtol=0.01)
     ratios = told["ess_bulk"].to_numpy(float) / ours["ess"].to_numpy(float)
-    assert np.exp(np.log(ratios).mean()) == pytest.approx(1.0, abs=0.5)
+    assert abs(np.log(ratios).mean()) < 0.5
     assert result.chain_rows.shape[0] >= N_CHAINS
     assert np.abs(told["r_hat"].to_numpy(float) - ours["r_hat"].to_numpy(float)).max() < 0.1
 
