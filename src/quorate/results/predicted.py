@@ -23,7 +23,7 @@ from quorate.models.regressions.glm import GeneralisedLinearModel
 from quorate.models.rows import new_rows, require_ability
 from quorate.results.local import spaced
 from quorate.results.predicted_programs import of_groups, of_program
-from quorate.results.prediction import Known, Prediction, group_labels, with_known
+from quorate.results.prediction import DrawsWithGroups, Known, Prediction, group_labels
 
 
 def predicted(
@@ -43,7 +43,8 @@ def predicted(
         some_rows = new_rows(model, rows)
         if known is None:
             return of_program(model, points[spaced(len(points), n)], some_rows, variable, rng)
-        return of_groups(model, points, some_rows, known, n, variable, rng, **asked)
+        draws = DrawsWithGroups(points, known, n, asked)
+        return of_groups(model, some_rows, draws, variable, rng)
     arrays = _arrays(model, rows)
     if isinstance(model, GeneralisedLinearModel):
         some = points[spaced(len(points), n)]
@@ -51,7 +52,7 @@ def predicted(
         return _prediction(model, some, eta, arrays, np.zeros(eta.shape[1], dtype=bool), rng)
     assert known is not None
     texts = group_labels([arrays[name] for name in LEVELS[: len(model.levels)]])
-    some, found = with_known(points, known, texts[0], n, **asked)
+    some, found = DrawsWithGroups(points, known, n, asked).of_rows(texts[0])
     eta = model.fixed.predictors(some, arrays)
     is_new = np.zeros(eta.shape[1], dtype=bool)
     for level, labels in enumerate(texts):

@@ -1,6 +1,6 @@
 """Prediction of new rows by programs: NumPyro, PyMC and functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -16,8 +16,13 @@ from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.simulation import KnownGroups, new_inputs
 from quorate.models.protocol import Model, Shard
 from quorate.models.rows import RowModel
-from quorate.results.local import spaced
-from quorate.results.prediction import Known, Prediction, RowNumbers, group_labels, with_known
+from quorate.results.prediction import (
+    DrawsWithGroups,
+    OfLevels,
+    Prediction,
+    RowNumbers,
+    group_labels,
+)
 
 
 def of_program(
@@ -32,22 +37,19 @@ def of_program(
 
 def of_groups(
     model: Model,
-    points: Array,
     rows: Shard,
-    known: Known,
-    n: int,
+    draws: DrawsWithGroups,
     variable: str | None,
     rng: np.random.Generator,
-    **asked: Any,
 ) -> Prediction:
     """Predict rows by a program with local parameters."""
     if isinstance(model, PlateModel):
-        return _of_plate(model, points, rows, known, n, variable, rng, **asked)
+        return _of_plate(model, rows, draws, variable, rng)
     if isinstance(model, NestedPlateModel):
-        return _of_nested_plates(model, points, rows, known, n, variable, rng, **asked)
+        return _of_nested_plates(model, rows, draws, variable, rng)
     functions = functions_of(model)
     if functions is not None:
-        return _of_functions(functions, points, rows, known, n, variable, rng, **asked)
+        return _of_functions(functions, rows, draws, variable, rng)
     raise BadInputError(
         f"{type(model).__name__} has parameters of groups, and quorate does not know how to draw "
         "those of new rows. Use `posterior_predictive` for the rows of the run."
@@ -56,19 +58,16 @@ def of_groups(
 
 def _of_functions(
     functions: LocalFunctions | NestedFunctions,
-    points: Array,
     rows: Shard,
-    known: Known,
-    n: int,
+    draws: DrawsWithGroups,
     variable: str | None,
     rng: np.random.Generator,
-    **asked: Any,
 ) -> Prediction:
     """Predict rows by functions with local parameters, of one or two levels."""
     for column in functions.columns:
         require(column in rows, f"No column named `{column}`, which defines the groups.")
     texts = group_labels([rows[column] for column in functions.columns])
-    some, found = with_known(points, known, texts[0], n, **asked)
+    some, found = draws.of_rows(texts[0])
     levels, is_new = [], np.zeros(len(texts[0]), dtype=bool)
     for level, labels in enumerate(texts):
         groups = _groups_of(functions, level, labels, len(some), found)
@@ -85,7 +84,7 @@ def _groups_of(
     level: int,
     labels: NDArray[np.str_],
     n_points: int,
-    found: Sequence[tuple[NDArray[Any], Array]],
+    found: OfLevels,
 ) -> GroupsOfRows:
     """The groups of rows with these labels, and what was found of those that the run knows."""
     distinct, place = np.unique(labels, return_inverse=True)
@@ -105,24 +104,21 @@ def _groups_of(
 
 def _of_plate(
     model: PlateModel,
-    points: Array,
     rows: Shard,
-    known: Known,
-    n: int,
+    draws: DrawsWithGroups,
     variable: str | None,
     rng: np.random.Generator,
-    **asked: Any,
 ) -> Prediction:
     """Predict rows by a program with a plate of groups."""
     inputs, order = new_inputs(model.program, rows)
     labels = np.asarray(rows[model.program.level.name])
-    names = known.labels()
+    names = draws.known.labels()
     held = np.isin(model.group_numbers(names), labels)
-    some, groups = points[spaced(len(points), n)], None
-    if held.any():
-        found = known.joint(names[held], n, **asked)
-        of_groups, values = found.levels[0]
-        some, groups = found.points, KnownGroups(model.group_numbers(of_groups), values)
+    some, found = draws.of_groups(names[held])
+    groups = None
+    if found:
+        [(of_groups, values)] = found
+        groups = KnownGroups(model.group_numbers(of_groups), values)
     seeds = RowNumbers(rng, len(some)).seeds()
     drawn = _chosen(model.program.simulated(some, inputs, seeds, groups), variable)
     is_new = ~np.isin(labels, model.group_numbers(names[held]))
@@ -131,31 +127,30 @@ def _of_plate(
 
 def _of_nested_plates(
     model: NestedPlateModel,
-    points: Array,
     rows: Shard,
-    known: Known,
-    n: int,
+    draws: DrawsWithGroups,
     variable: str | None,
     rng: np.random.Generator,
-    **asked: Any,
 ) -> Prediction:
     """Predict rows by a program with two plates of groups that nest."""
     inputs, order = model.two.new_inputs(rows)
     outer, inner = (np.asarray(rows[column]) for column in model.two.columns)
-    names = known.labels()
-    pairs = np.array([label.split(":") for label in known.labels(1)], dtype=np.int64).reshape(-1, 2)
+    names, pairs = draws.known.labels(), _pairs(draws.known.labels(1))
     _require_same_outer(pairs, outer, inner, model.two.columns)
-    held = np.isin(names.astype(np.int64), outer)
-    some, groups = points[spaced(len(points), n)], None
-    if held.any():
-        found = known.joint(names[held], n, **asked)
-        (first, of_outer), (second, of_inner) = found.levels
-        numbers = np.array([label.split(":")[1] for label in second], dtype=np.int64)
-        some = found.points
-        groups = KnownGroups(first.astype(np.int64), of_outer), KnownGroups(numbers, of_inner)
+    some, found = draws.of_groups(names[np.isin(names.astype(np.int64), outer)])
+    groups = None
+    if found:
+        (first, of_outer), (second, of_inner) = found
+        numbers = first.astype(np.int64), _pairs(second)[:, 1]
+        groups = KnownGroups(numbers[0], of_outer), KnownGroups(numbers[1], of_inner)
     seeds = RowNumbers(rng, len(some)).seeds()
     drawn = _chosen(model.two.simulated(some, inputs, seeds, groups), variable)
     return Prediction(None, _as_given(drawn, order), ~np.isin(inner, pairs[:, 1]))
+
+
+def _pairs(labels: NDArray[Any]) -> IntArray:
+    """Numbers of the outer and the inner group of labels such as `3:17`, (m, 2)."""
+    return np.array([label.split(":") for label in labels], dtype=np.int64).reshape(-1, 2)
 
 
 def _require_same_outer(

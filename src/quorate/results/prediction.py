@@ -1,6 +1,6 @@
 """What a model predicts of some rows, and what it takes to predict them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INTERVAL = 0.94
+OfLevels = tuple[tuple[NDArray[Any], Array], ...]  # labels, and parameters (n, m, r), by level
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,18 +85,40 @@ def group_labels(columns: Sequence[NDArray[Any]]) -> list[NDArray[np.str_]]:
     return texts
 
 
-def with_known(
-    points: Array, known: Known, labels: NDArray[np.str_], n: int, **asked: Any
-) -> tuple[Array, tuple[tuple[NDArray[Any], Array], ...]]:
-    """Draws (n, d), and for each level the labels and parameters of known groups.
+@dataclass(frozen=True)
+class DrawsWithGroups:
+    """Draws of a run, jointly with parameters of the groups that the run knows.
 
-    `labels` are those of rows, on the outer level.
+    Parameters
+    ----------
+    points
+        All draws of the global parameters, (n_all, d).
+    known
+        What asks the workers.
+    n
+        How many draws to use.
+    options
+        How to ask: `engine`, `workers` and `progress`.
     """
-    held = np.intersect1d(labels, known.labels().astype(str))
-    if not len(held):
-        return points[spaced(len(points), n)], ()
-    found = known.joint(held, n, **asked)
-    return found.points, found.levels
+
+    points: Array
+    known: Known
+    n: int
+    options: Mapping[str, Any]
+
+    def of_groups(self, held: NDArray[Any]) -> tuple[Array, OfLevels]:
+        """Draws (n, d), and for each level the labels and parameters of these groups.
+
+        Without groups, there are no levels.
+        """
+        if not len(held):
+            return self.points[spaced(len(self.points), self.n)], ()
+        found = self.known.joint(held, self.n, **self.options)
+        return found.points, found.levels
+
+    def of_rows(self, labels: NDArray[np.str_]) -> tuple[Array, OfLevels]:
+        """Those of the groups that the run knows among the outer groups of rows."""
+        return self.of_groups(np.intersect1d(labels, self.known.labels().astype(str)))
 
 
 @dataclass(frozen=True)
