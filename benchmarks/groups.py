@@ -1,6 +1,7 @@
 """Hierarchical models: CPU seconds to 1,000 effective draws, and for all groups, beside NUTS.
 
     python benchmarks/groups.py flights        # 4,037 planes; beside NumPyro's NUTS, non-centred
+    python benchmarks/groups.py accuracy       # the same at K = 1, 4 and 8, compared with NUTS
     python benchmarks/groups.py slopes         # 20,000 groups with an intercept and a slope each
     python benchmarks/groups.py million        # a million groups with 5 million rows, out of core
 
@@ -84,24 +85,76 @@ def measured(name: str, model, table, workers: int, *, groups: bool = True) -> N
     )
 
 
-def flights(nuts: Path | None) -> None:
-    """Flights at K = 4 and 8, beside NUTS on one core."""
+def of_nuts(path: Path | None, n_draws: int) -> dict[str, np.ndarray]:
+    """What NUTS found on flights: read from a file, or drawn now, so many draws a chain."""
     with tempfile.TemporaryDirectory() as folder:
-        if nuts is None:
-            nuts = Path(folder) / "nuts.npz"
+        if path is None:
+            path = Path(folder) / "nuts.npz"
             script = Path(__file__).with_name("nuts_with_groups.py")
-            command = [sys.executable, script, "--draws", "500", "--warm-up", "500", "-o", nuts]
+            command = [sys.executable, script, "--draws", str(n_draws), "-o", path]
             subprocess.run(command, check=True)  # noqa: S603
-        with np.load(nuts) as found:
-            seconds, ess = float(found["seconds"]), float(found["ess"].min())
-    told(what="NUTS", cpu_s=round(seconds), cpu_s_per_1000_effective=round(1000 * seconds / ess, 1))
-    columns, late, codes, labels = nuts_flights()
-    table = pd.DataFrame({"late": late, "hour": columns[:, 1], "tailnum": labels[codes]})
-    table["origin"] = np.where(
-        columns[:, 3] == 1, "JFK", np.where(columns[:, 4] == 1, "LGA", "EWR")
+        with np.load(path) as saved:
+            found = dict(saved)
+    seconds, ess = float(found["seconds"]), float(found["ess"].min())
+    told(
+        what="NUTS",
+        cpu_s=round(seconds),
+        least_ess=round(ess),
+        cpu_s_per_1000_effective=round(1000 * seconds / ess, 1),
     )
+    return found
+
+
+def table_of_flights() -> pd.DataFrame:
+    """All flights that arrived."""
+    columns, late, codes, labels = nuts_flights()
+    origin = np.where(columns[:, 3] == 1, "JFK", np.where(columns[:, 4] == 1, "LGA", "EWR"))
+    return pd.DataFrame(
+        {"late": late, "hour": columns[:, 1], "tailnum": labels[codes], "origin": origin}
+    )
+
+
+def flights(nuts: Path | None) -> None:
+    """Flights at K = 4 and 8, beside NUTS with about as many effective draws."""
+    of_nuts(nuts, n_draws=1400)
+    table = table_of_flights()
     for workers in (4, 8):
         measured("flights", logistic(design(FLIGHTS, table)), table, workers)
+
+
+def accuracy(nuts: Path | None) -> None:
+    """Flights at K = 1, 4 and 8: how far means and standard deviations are from those of NUTS."""
+    reference = of_nuts(nuts, n_draws=2000)
+    phi = reference["phi"].reshape(-1, reference["phi"].shape[2])
+    table = table_of_flights()
+    model = logistic(design(FLIGHTS, table))
+    for workers in (1, 4, 8):
+        result = quorate.sample(
+            model, table, workers=workers, engine=Processes(2), draws=5000, seed=1, progress=False
+        )
+        planes = result.local.summary()
+        told(
+            what="accuracy",
+            workers=workers,
+            least_ess=round(float(result.summary()["ess"].min())),
+            **gaps("global", result.unconstrained, phi.mean(axis=0), phi.std(axis=0)),
+            **gaps("planes", planes, reference["local_mean"], reference["local_sd"]),
+        )
+
+
+def gaps(of: str, found, means: np.ndarray, sds: np.ndarray) -> dict[str, object]:
+    """Errors of means in standard deviations, and ratios of standard deviations."""
+    if isinstance(found, pd.DataFrame):
+        own_means, own_sds = found["mean"].to_numpy(), found["sd"].to_numpy()
+    else:
+        own_means, own_sds = found.mean(axis=0), found.std(axis=0)
+    errors, ratios = (own_means - means) / sds, own_sds / sds
+    return {
+        f"rms_error_{of}": round(float(np.sqrt((errors**2).mean())), 3),
+        f"largest_error_{of}": round(float(np.abs(errors).max()), 3),
+        f"sds_{of}": [round(float(ratios.min()), 3), round(float(ratios.max()), 3)],
+        f"sds_within_10_percent_{of}": round(float((np.abs(ratios - 1) <= 0.1).mean()), 4),
+    }
 
 
 def simulated(n_groups: int, rows: float, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
@@ -161,7 +214,10 @@ def main() -> None:
     parser.add_argument("--nuts", type=Path, help="What nuts_with_groups.py wrote before.")
     options = parser.parse_args()
     for what in options.what:
-        {"flights": lambda: flights(options.nuts), "slopes": slopes, "million": million}[what]()
+        if what in ("flights", "accuracy"):
+            {"flights": flights, "accuracy": accuracy}[what](options.nuts)
+        else:
+            {"slopes": slopes, "million": million}[what]()
 
 
 if __name__ == "__main__":

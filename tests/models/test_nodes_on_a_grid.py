@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quorate.models.groups.quadrature import Places, gauss_hermite
+from quorate.models.groups.quadrature import Places, rule_of
 from quorate.models.groups.regressions.kernels import Rows
 
 N_POINTS, N_GROUPS = 3, 4
@@ -28,7 +28,7 @@ def places_of(rng, q, n_nodes, spread=1.0):
     for i in range(q):
         for j in range(i, q):
             upper[i][j] = spread * rng.random((N_POINTS, N_GROUPS))
-    return Places(rng.normal(size=(q, N_POINTS, N_GROUPS)), upper, gauss_hermite(n_nodes, q))
+    return Places(rng.normal(size=(q, N_POINTS, N_GROUPS)), upper, rule_of(n_nodes, q))
 
 
 @pytest.mark.parametrize("q", [2, 3])
@@ -61,7 +61,7 @@ def test_nodes_so_far_out_that_products_overflow_are_taken_one_by_one(seed):
 
 
 def test_a_rule_without_some_of_its_nodes_is_no_grid():
-    whole, some = gauss_hermite(5, 2), gauss_hermite(13, 2)
+    whole, some = rule_of(5, 2), rule_of(13, 2)
     rebuilt = whole.across + whole.along[:, None, None] * np.array([1.0, 0.0])
     np.testing.assert_array_equal(rebuilt.reshape(-1, 2), whole.nodes)
     np.testing.assert_array_equal(some.across, some.nodes)

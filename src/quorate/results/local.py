@@ -14,6 +14,7 @@ from quorate.errors import BadInputError, require
 from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.protocol import Model
 from quorate.results import saved_local
+from quorate.results.group_names import as_labels
 from quorate.results.level_summary import LevelSummary
 from quorate.results.local_tree import joint_tree
 from quorate.results.saved_local import LocalSummaries, digest_of
@@ -286,17 +287,23 @@ def spaced(n_all: int, n: int) -> IntArray:
 
 def _codes(labels: NDArray[Any], groups: Iterable[object], level: str) -> IntArray:
     """Codes of the groups with these labels, in rising order."""
-    wanted = [groups] if isinstance(groups, str) else list(groups)
+    wanted: list[object] = [groups] if isinstance(groups, str) else list(groups)
     require(bool(wanted), "Name at least one group.")
     texts = labels.astype(str)
     order = np.argsort(texts)
-    asked = np.array([str(group) for group in wanted])
+    asked = as_labels(_array_of(wanted), labels)
     places = np.minimum(np.searchsorted(texts[order], asked), len(texts) - 1)
     codes = order[places]
     unknown = [group for group, code in zip(asked, codes, strict=True) if texts[code] != group]
     if unknown:
         raise BadInputError(_unknown(unknown, texts, level))
     return np.unique(codes).astype(np.int64)
+
+
+def _array_of(groups: list[object]) -> NDArray[Any]:
+    """An array of labels, whose type numpy guesses if they are all of one."""
+    one_type = len({type(group) for group in groups}) == 1
+    return np.array(groups if one_type else [str(group) for group in groups])
 
 
 def _unknown(groups: Sequence[str], texts: NDArray[np.str_], level: str) -> str:

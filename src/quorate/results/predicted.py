@@ -21,9 +21,10 @@ from quorate.models.observed import extras_of
 from quorate.models.protocol import Model
 from quorate.models.regressions.glm import GeneralisedLinearModel
 from quorate.models.rows import new_rows, require_ability
+from quorate.results import group_names
 from quorate.results.local import spaced
 from quorate.results.predicted_programs import of_groups, of_program
-from quorate.results.prediction import DrawsWithGroups, Known, Prediction, group_labels
+from quorate.results.prediction import DrawsWithGroups, Known, Prediction
 
 
 def predicted(
@@ -51,7 +52,8 @@ def predicted(
         eta = model.predictors(some, arrays)
         return _prediction(model, some, eta, arrays, np.zeros(eta.shape[1], dtype=bool), rng)
     assert known is not None
-    texts = group_labels([arrays[name] for name in LEVELS[: len(model.levels)]])
+    columns = [arrays[name] for name in LEVELS[: len(model.levels)]]
+    texts = group_names.of_rows(columns, known.labels())
     some, found = DrawsWithGroups(points, known, n, asked).of_rows(texts[0])
     eta = model.fixed.predictors(some, arrays)
     is_new = np.zeros(eta.shape[1], dtype=bool)

@@ -16,12 +16,12 @@ from quorate.models.groups.programs.plates import PlateModel
 from quorate.models.groups.programs.simulation import KnownGroups, new_inputs
 from quorate.models.protocol import Model, Shard
 from quorate.models.rows import RowModel
+from quorate.results import group_names
 from quorate.results.prediction import (
     DrawsWithGroups,
     OfLevels,
     Prediction,
     RowNumbers,
-    group_labels,
 )
 
 
@@ -66,7 +66,8 @@ def _of_functions(
     """Predict rows by functions with local parameters, of one or two levels."""
     for column in functions.columns:
         require(column in rows, f"No column named `{column}`, which defines the groups.")
-    texts = group_labels([rows[column] for column in functions.columns])
+    columns = [rows[column] for column in functions.columns]
+    texts = group_names.of_rows(columns, draws.known.labels())
     some, found = draws.of_rows(texts[0])
     levels, is_new = [], np.zeros(len(texts[0]), dtype=bool)
     for level, labels in enumerate(texts):

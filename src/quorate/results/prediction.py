@@ -1,6 +1,6 @@
 """What a model predicts of some rows, and what it takes to predict them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -74,15 +74,6 @@ class Known(Protocol):
 
     def joint(self, groups: Any, n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups, with the draws they go with."""
-
-
-def group_labels(columns: Sequence[NDArray[Any]]) -> list[NDArray[np.str_]]:
-    """The label of each row's group, level by level: `WA`, and `WA:King` within it."""
-    texts = [np.asarray(columns[0]).astype(str)]
-    if len(columns) > 1:
-        pairs = zip(*(np.asarray(column).tolist() for column in columns), strict=True)
-        texts.append(np.array([":".join(map(str, pair)) for pair in pairs]))
-    return texts
 
 
 @dataclass(frozen=True)

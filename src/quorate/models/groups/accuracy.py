@@ -33,7 +33,7 @@ _LADDER = {
     1: (
         *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 2)),
         *(Effort(21, 3), Effort(31, 4), Effort(45, 5), Effort(65, 6), Effort(95, 8)),
-        *(Effort(141, 8), Effort(201, 10)),
+        Effort(141, 8),
     ),
     2: (
         *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 3)),
@@ -41,7 +41,7 @@ _LADDER = {
     ),
     3: (Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 2), Effort(9, 3), Effort(13, 4)),
 }
-_FINEST = {1: Effort(251, 10), 2: Effort(37, 10), 3: Effort(19, 8)}
+_FINEST = {1: Effort(201, 10), 2: Effort(37, 10), 3: Effort(19, 8)}
 Values = Callable[[Array, Effort], Array]  # log density at points (n, d), shape (n,)
 
 
@@ -67,13 +67,13 @@ def sufficient(
     BadInputError
         If none is enough.
     """
-    # With few steps, nodes that are misplaced would look like a density that falls steeply.
-    well_placed = Effort(_LADDER[dim][1].n_nodes, finest(dim).n_steps)
-    points = _around(values, mode, cov, well_placed)
     error, ladder = np.inf, [effort for effort in _LADDER[dim] if effort.n_nodes >= fewest]
     for i, effort in enumerate(ladder):
         n_nodes = ladder[i + _FINER].n_nodes if i + _FINER < len(ladder) else finest(dim).n_nodes
-        errors = values(points, effort) - values(points, Effort(n_nodes, finest(dim).n_steps))
+        finer = Effort(n_nodes, finest(dim).n_steps)
+        # Too few nodes would look like a density that falls steeply: points would stay too near.
+        points = _around(values, mode, cov, finer)
+        errors = values(points, effort) - values(points, finer)
         error = float(np.abs(errors[1:] - errors[0]).max())
         if error <= _TOLERATED:
             return effort

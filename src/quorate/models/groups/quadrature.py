@@ -7,7 +7,10 @@ centre c and a curvature H, as if exp h were proportional to N(c, H⁻¹):
                                                       + q/2 log 2π + log det U.
 
 c and H need not be exact: they place the nodes, and the sum is right for any smooth h if there are
-enough of them. Small matrices are written with their two axes first, so that one operation serves
+enough of them. Where many are needed in one dimension, h is far from quadratic, as in a group whose
+responses are all 1 under a wide prior: exp h rises within a few units and falls over hundreds. The
+nodes are then spaced by a hyperbolic sine: densely at the centre, and as far out as 20 standard
+deviations. Small matrices are written with their two axes first, so that one operation serves
 all groups, nodes and points.
 """
 
@@ -22,13 +25,15 @@ from quorate._types import Array
 from quorate.models.arrays import AnyArray, Namespace
 
 MOST_DIMENSIONS = 3  # of integrals by nodes, whose number is a power of this
+_MANY_NODES = 31  # from which on those of one dimension are spaced by a hyperbolic sine
+_REACH = 20.0  # of such nodes, in standard deviations
 _NEGLIGIBLE = 1e-9  # share of the weights of those nodes that are left out
 _LEAST_PIVOT = 1e-8  # of a Cholesky factorisation, relative to the diagonal
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """Nodes and weights for the standard normal distribution in q dimensions.
+    """Nodes and weights for densities about as wide as a standard normal one, in q dimensions.
 
     If all nodes of the product are kept, `nodes[i * k + j]` is `across[j]` with `along[i]` added to
     its first coordinate. Else `along` is a single 0, and `across` are the nodes.
@@ -71,8 +76,22 @@ class Places(NamedTuple):
 
 
 @cache
-def gauss_hermite(n_nodes: int, dim: int) -> Rule:
-    """The product rule with `n_nodes` in each dimension, without nodes of negligible weight."""
+def rule_of(n_nodes: int, dim: int) -> Rule:
+    """The rule with `n_nodes` in each dimension."""
+    if dim == 1 and n_nodes >= _MANY_NODES:
+        return _wide_rule(n_nodes)
+    return _gauss_hermite(n_nodes, dim)
+
+
+def _wide_rule(n_nodes: int) -> Rule:
+    """The trapezoidal rule in s, where t = sinh s."""
+    s, step = np.linspace(-np.arcsinh(_REACH), np.arcsinh(_REACH), n_nodes, retstep=True)
+    nodes = np.sinh(s)
+    return Rule(nodes[:, None], np.log(step * np.cosh(s)), nodes, np.zeros((1, 1)))
+
+
+def _gauss_hermite(n_nodes: int, dim: int) -> Rule:
+    """The product of Gauss–Hermite rules, without nodes of negligible weight."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     weights = weights / weights.sum()
     grid = np.array(list(product(nodes, repeat=dim)))

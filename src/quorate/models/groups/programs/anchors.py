@@ -12,7 +12,7 @@ import numpy as np
 from quorate._types import Array
 from quorate.models.groups.accuracy import Effort, finest, sufficient
 from quorate.models.groups.programs.integral import Arguments
-from quorate.models.groups.quadrature import gauss_hermite
+from quorate.models.groups.quadrature import rule_of
 
 _SEARCHES = (30, *[10] * 14)  # Newton steps before each climb to the mode
 _ROUGH = Effort(5, 6)  # of the climb: groups must follow it, however far it goes
@@ -57,8 +57,8 @@ def with_effort(given: Arguments, effort: Effort) -> Arguments:
     if isinstance(given.inputs, Arguments):
         given = given._replace(inputs=with_effort(given.inputs, effort))
     dim = given.anchors.shape[1]
-    rule = gauss_hermite(effort.n_nodes, dim)
-    n_nodes, most = len(rule.nodes), len(gauss_hermite(finest(dim).n_nodes, dim).nodes)
+    rule = rule_of(effort.n_nodes, dim)
+    n_nodes, most = len(rule.nodes), len(rule_of(finest(dim).n_nodes, dim).nodes)
     nodes, log_weights = np.zeros((most, dim)), np.full(most, -np.inf)
     nodes[:n_nodes], log_weights[:n_nodes] = rule.nodes, rule.log_weights
     return given._replace(

@@ -9,7 +9,7 @@ import numpy as np
 from quorate._types import Array
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.local import independence_draws
-from quorate.models.groups.quadrature import gauss_hermite
+from quorate.models.groups.quadrature import rule_of
 from quorate.models.groups.regressions.integrals import Nodes, Prior, log_joint, nodes, parts
 from quorate.models.groups.regressions.kernels import Rows
 from quorate.models.groups.regressions.points import Points
@@ -117,7 +117,7 @@ def chunks(
         Parameters of the outer group that each group lies in, (q of the outer level, n_points,
         n_groups).
     """
-    m = len(gauss_hermite(n_nodes, len(anchors)).nodes)
+    m = len(rule_of(n_nodes, len(anchors)).nodes)
     prior = Prior.of(points.covs[0])
     for bundle in rows.bundles:
         which = bundle.which

@@ -16,7 +16,7 @@ from quorate._extras import jax_in_float64
 from quorate._types import Array, IntArray
 from quorate.models import device
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.quadrature import gauss_hermite
+from quorate.models.groups.quadrature import rule_of
 from quorate.models.groups.regressions.by_nodes import ByNodes
 from quorate.models.groups.regressions.chunks import Outside
 from quorate.models.groups.regressions.compiled_kernels import (
@@ -109,7 +109,7 @@ class CompiledByNodes:
     @cached_property
     def _bytes_of_point(self) -> float:
         """Memory that kernels need for each point."""
-        n_nodes = len(gauss_hermite(self.effort.n_nodes, self.dim).nodes)
+        n_nodes = len(rule_of(self.effort.n_nodes, self.dim).nodes)
         of_group = n_nodes + _OF_GROUPS * self.dim**2
         most = max(
             _OF_ROWS * one.rows.counts.size + of_group * one.rows.exists.size

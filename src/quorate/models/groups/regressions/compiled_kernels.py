@@ -10,8 +10,14 @@ from typing import Any, NamedTuple
 
 from quorate._extras import jax_in_float64
 from quorate.models.groups.accuracy import Effort
-from quorate.models.groups.quadrature import gauss_hermite, length_of, newton_step, spread
-from quorate.models.groups.regressions.integrals import LONGEST_STEP, MOST_STEPS, SHORT_STEP, Prior
+from quorate.models.groups.quadrature import length_of, newton_step, rule_of, spread
+from quorate.models.groups.regressions.integrals import (
+    LONGEST_STEP,
+    MOST_STEPS,
+    SHORT_STEP,
+    Prior,
+    damping,
+)
 from quorate.models.groups.regressions.kernels import FURTHEST, LARGEST
 from quorate.models.groups.regressions.points import Points
 from quorate.models.regressions.families import NegativeBinomial, Poisson
@@ -97,7 +103,7 @@ def _totals(kind: Kind, some: Class, at: At, anchors: Any, effort: Effort, gradi
     xp = jax_in_float64().numpy
     rows = _rows_of(kind, some, at)
     centre, upper, log_det = _placed(kind, rows, at, anchors, effort.n_steps)
-    rule = gauss_hermite(effort.n_nodes, len(anchors))
+    rule = rule_of(effort.n_nodes, len(anchors))
     nodes, log_weights = xp.asarray(rule.nodes), xp.asarray(rule.log_weights)
     response = _response_by_parameter(kind, some)
 
@@ -208,6 +214,7 @@ def _placed(
         slopes, curvatures = _derivatives(kind, rows, at, centre)
         nearer, new_log_det = spread(curvatures, xp)
         longest = xp.maximum(LONGEST_STEP, length_of(curvatures, centre, xp))
+        longest = damping(step - n_steps) * longest
         move, length = newton_step(nearer, slopes, longest, xp)
         moving = (step < n_steps) | far
         return (

@@ -8,7 +8,7 @@ gradient is the mean of the gradient at the nodes (differentiation under the int
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from quorate._types import Array, BoolArray
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.quadrature import (
     Places,
-    gauss_hermite,
     length_of,
     newton_step,
+    rule_of,
     spread,
     whitened,
 )
@@ -28,6 +28,7 @@ _ENTRIES = 65_536  # of rows or nodes, points and groups at a time: half a megab
 LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far
 SHORT_STEP = 1.0  # after which the centre is near enough for nodes
 MOST_STEPS = 40
+_FREE_STEPS, _DAMPING = 10, 0.7
 _NO_STEP = 1e-6  # after which the next one is lost in rounding
 
 
@@ -99,7 +100,7 @@ def nodes(rows: Rows, prior: Prior, anchors: Array, effort: Effort) -> Nodes:
     Anchors are (q, n_points, g), or (q, 1, g) if they are the same for all points.
     """
     centre, upper, log_det = placed(rows, prior, anchors, effort.n_steps)
-    places = Places(centre, upper, gauss_hermite(effort.n_nodes, len(anchors)))
+    places = Places(centre, upper, rule_of(effort.n_nodes, len(anchors)))
     terms = _quadratic(prior, rows.response_by_parameter, places, log_det)
     terms -= rows.sums(rows.at_places(places))
     return Nodes(places, terms)
@@ -148,17 +149,28 @@ def placed(
         if length.max(initial=0.0) < _NO_STEP:
             break
     far = length > SHORT_STEP
-    for _ in range(MOST_STEPS):
+    for step in range(MOST_STEPS):
         at = np.asarray(far.any(axis=1))
         if not at.any():
             break
         moving = far[at]
-        nearer, tighter, new_log_det, length = _stepped(rows.at(at), prior.at(at), centre[:, at])
+        nearer, tighter, new_log_det, length = _stepped(
+            rows.at(at), prior.at(at), centre[:, at], damping(step)
+        )
         centre[:, at] = np.where(moving, nearer, centre[:, at])
         log_det[at] = np.where(moving, new_log_det, log_det[at])
         put(upper, at, tighter, moving)
         far[at] = moving & (length > SHORT_STEP)
     return centre, upper, log_det
+
+
+def damping(step: Any) -> Any:
+    """What the longest step is multiplied by, after `step` additional ones.
+
+    Far from its mode, a group of few rows is as flat as its prior: Newton steps of full length
+    would jump to and fro over the mode.
+    """
+    return _DAMPING ** ((step - _FREE_STEPS) * (step > _FREE_STEPS))
 
 
 def put(
@@ -174,12 +186,12 @@ def put(
 
 
 def _stepped(
-    rows: Rows, prior: Prior, centre: Array
+    rows: Rows, prior: Prior, centre: Array, factor: float = 1.0
 ) -> tuple[Array, list[list[Array]], Array, Array]:
     """Centres after a Newton step, with U and log det U before it, and the length of the step."""
     slopes, curvatures = _derivatives(rows, prior, centre)
     upper, log_det = spread(curvatures)
-    longest = np.maximum(LONGEST_STEP, length_of(curvatures, centre))
+    longest = factor * np.maximum(LONGEST_STEP, length_of(curvatures, centre))
     step, length = newton_step(upper, slopes, longest)
     return centre + np.stack(step), upper, log_det, length
 

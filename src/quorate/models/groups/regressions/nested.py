@@ -9,7 +9,7 @@ from quorate._types import Array, IntArray
 from quorate.models.groups.accuracy import FEWEST_FOR_MOMENTS, Effort
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.nesting import Nesting
-from quorate.models.groups.quadrature import gauss_hermite
+from quorate.models.groups.quadrature import rule_of
 from quorate.models.groups.regressions.chunks import (
     Chunk,
     Outside,
@@ -222,7 +222,7 @@ class NestedByNodes:
 
     def _parts(self, block: Block, n_points: int) -> Iterator[slice]:
         """Slices of points whose nodes are kept together."""
-        n_nodes = len(gauss_hermite(self.effort.n_nodes, self.dim).nodes)
+        n_nodes = len(rule_of(self.effort.n_nodes, self.dim).nodes)
         at_once = max(1, _ENTRIES // (n_nodes * block.nesting.n_inner))
         for first in range(0, n_points, at_once):
             yield slice(first, first + at_once)

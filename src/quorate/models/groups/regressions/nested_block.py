@@ -16,7 +16,7 @@ from quorate._types import Array, IntArray
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.local import independence_draws
 from quorate.models.groups.nesting import Nesting
-from quorate.models.groups.quadrature import Places, gauss_hermite
+from quorate.models.groups.quadrature import Places, rule_of
 from quorate.models.groups.regressions.arrow import Arrow, arrow
 from quorate.models.groups.regressions.chunks import Chunk, chunks, mean_and_factor
 from quorate.models.groups.regressions.integrals import (
@@ -26,6 +26,7 @@ from quorate.models.groups.regressions.integrals import (
     Nodes,
     Prior,
     add_quadratic,
+    damping,
     over_rows,
 )
 from quorate.models.groups.regressions.points import Points
@@ -80,22 +81,24 @@ class Block:
         for _ in range(n_steps):
             u, v, found, length = self._stepped(points, u, v)
         far = length > SHORT_STEP
-        for _ in range(MOST_STEPS):
+        for step in range(MOST_STEPS):
             if not far.any():
                 break
             u[:, far], v[:, far], nearer, length = self._stepped(
-                points.part(far), u[:, far], v[:, far]
+                points.part(far), u[:, far], v[:, far], damping(step)
             )
             found.put(far, nearer)
             far[far] = length > SHORT_STEP
         return Centre(u, v, found)
 
-    def _stepped(self, points: Points, u: Array, v: Array) -> tuple[Array, Array, Arrow, Array]:
+    def _stepped(
+        self, points: Points, u: Array, v: Array, factor: float = 1.0
+    ) -> tuple[Array, Array, Arrow, Array]:
         """u and v after a Newton step, the curvature before it, and its length (n_points,)."""
         priors = Prior.of(points.covs[0]), Prior.of(points.covs[1])
         slopes, curvatures = self._derivatives(points, u, v)
         found = arrow(slopes, curvatures, self.nesting, priors, (u, v))
-        outer, inner, length = found.step(LONGEST_STEP)
+        outer, inner, length = found.step(factor * LONGEST_STEP)
         return u + outer, v + inner, found, length
 
     def _derivatives(self, points: Points, u: Array, v: Array) -> tuple[Array, Array]:
@@ -117,7 +120,7 @@ class Block:
     def outer_nodes(self, centre: Centre, n_nodes: int) -> tuple[Places, Array]:
         """Where the nodes u are, and logarithms of their weights, (m, n_points, n_outer)."""
         side = centre.arrow.outer
-        rule = gauss_hermite(n_nodes, len(centre.outer))
+        rule = rule_of(n_nodes, len(centre.outer))
         log_weights = side.log_det + rule.log_weights[:, None, None]
         return Places(centre.outer, side.upper, rule), log_weights
 

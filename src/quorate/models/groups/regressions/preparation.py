@@ -93,6 +93,7 @@ class Adaptable(Integrated, Protocol):
 
 
 S = TypeVar("S", bound=Adaptable)
+T = TypeVar("T", bound=Adaptable)
 
 
 def prepared(
@@ -106,7 +107,10 @@ def prepared(
     with np.errstate(all="ignore"):
         start = some.pooled_fit(model.initial(), model.log_sds)
         fit = searched(density(model, some, times), start)
-        shard, effort = _anchored(model, shard, some, times, fit)
+        shard, few, effort = _anchored(model, shard, some, times, fit)
+        if effort.n_nodes > _ROUGH.n_nodes:  # the search saw a density that was too coarse
+            fit = searched(density(model, few, times), fit)
+            shard, _, effort = _anchored(model, shard, some, times, fit)
         return shard.adapted(effort, polished(density(model, shard), fit))
 
 
@@ -118,9 +122,9 @@ def prepared_around(model: GroupedPosterior, kind: type[S], tables: Tables, fit:
 
 
 def _anchored(
-    model: GroupedPosterior, shard: S, some: Adaptable, times: float, fit: RoughFit
-) -> tuple[S, Effort]:
-    """The shard with anchors at the mode of a fit, and the effort that is needed around it."""
+    model: GroupedPosterior, shard: S, some: T, times: float, fit: RoughFit
+) -> tuple[S, T, Effort]:
+    """All groups and some, with anchors at the mode of a fit and the effort needed around it."""
     point = model.taken_apart(fit.mode[None])
     some = some.anchored_at(point, _ANCHOR_STEPS)
 
@@ -129,7 +133,8 @@ def _anchored(
         return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
 
     effort = sufficient(values, fit.mode, fit.cov, some.dim, some.fewest_nodes)
-    return shard.anchored_at(point, _ANCHOR_STEPS).adapted(effort), effort
+    shard = shard.anchored_at(point, _ANCHOR_STEPS).adapted(effort)
+    return shard, some.adapted(effort), effort
 
 
 def density(model: GroupedPosterior, shard: Integrated, times: float = 1.0) -> Density:
