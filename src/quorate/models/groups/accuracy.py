@@ -2,8 +2,8 @@
 
 Every shard chooses for itself, by a rule that depends on nothing but its rows: holders of a shard
 agree. The error is the difference to a finer quadrature, at points four standard deviations
-from a rough mode. A shard's posterior is wider than that of all data, so the points lie further
-out than any draw.
+from a rough mode, and further out where the tails of the shard's posterior are heavier than those
+of a Gaussian. A shard's posterior is wider than that of all data, so draws do not go there.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,8 @@ _TOLERATED = 0.1  # log units
 _STANDARD_DEVIATIONS = 4.0
 _FINER = 3  # rungs of the ladder from an effort to the one that it is compared with
 _MOST_COORDINATES = 12
-_LARGEST_FALL = 12.0  # of the log density, from the mode to the points: 8 for a Gaussian
+_LEAST_FALL, _LARGEST_FALL = 6.0, 12.0  # of the log density, to the points: 8 for a Gaussian
+_MOST_MOVES = 10  # of points, until it has fallen that much
 
 
 class Effort(NamedTuple):
@@ -56,11 +57,18 @@ def for_moments(effort: Effort) -> Effort:
 
 
 def sufficient(
-    values: Values, mode: Array, cov: Array, dim: int, fewest: int = FEWEST_FOR_MOMENTS
+    values: Values,
+    mode: Array,
+    cov: Array,
+    dim: int,
+    fewest: int = FEWEST_FOR_MOMENTS,
+    *,
+    has_tails: bool = True,
 ) -> Effort:
     """The least effort whose error is tolerable around `mode` (d,), where `cov` is (d, d).
 
-    It has at least `fewest` nodes in each dimension.
+    It has at least `fewest` nodes in each dimension. `has_tails` says that points may lie further
+    out than the covariance says.
 
     Raises
     ------
@@ -72,7 +80,7 @@ def sufficient(
         n_nodes = ladder[i + _FINER].n_nodes if i + _FINER < len(ladder) else finest(dim).n_nodes
         finer = Effort(n_nodes, finest(dim).n_steps)
         # Too few nodes would look like a density that falls steeply: points would stay too near.
-        points = _around(values, mode, cov, finer)
+        points = _around(values, mode, cov, finer, has_tails)
         errors = values(points, effort) - values(points, finer)
         error = float(np.abs(errors[1:] - errors[0]).max())
         if error <= _TOLERATED:
@@ -85,19 +93,23 @@ def sufficient(
     )
 
 
-def _around(values: Values, mode: Array, cov: Array, effort: Effort) -> Array:
+def _around(values: Values, mode: Array, cov: Array, effort: Effort, has_tails: bool) -> Array:
     """The mode, and points on both sides of it: each moves one coordinate, and others with it."""
     which = _coordinates(len(mode))
     sds = np.sqrt(np.diag(cov))[which]
     steps = _STANDARD_DEVIATIONS * cov[which] / sds[:, None]
     steps = np.concatenate([steps, -steps])
     top = values(mode[None], effort)[0]
-    for _ in range(10):
+    may_grow = np.full(len(steps), has_tails)
+    for _ in range(_MOST_MOVES):
         falls = top - values(mode + steps, effort)
         too_far = ~(falls <= _LARGEST_FALL)
-        if not too_far.any():
+        may_grow &= ~too_far
+        too_near = (falls < _LEAST_FALL) & may_grow
+        if not (too_far | too_near).any():
             break
         steps[too_far] *= 0.6
+        steps[too_near] *= 1.2
     return np.asarray(np.concatenate([mode[None], mode + steps]))
 
 

@@ -205,6 +205,8 @@ def _placed(
     shape = rows.offsets.shape[1:]
     pairs = [(i, j) for i in range(q) for j in range(i, q)]
 
+    damped = xp.asarray([damping(step) for step in range(MOST_STEPS)])
+
     def goes_on(state: Any) -> Any:
         step, _, _, _, far = state
         return (step < n_steps) | ((step < n_steps + MOST_STEPS) & far.any())
@@ -214,7 +216,7 @@ def _placed(
         slopes, curvatures = _derivatives(kind, rows, at, centre)
         nearer, new_log_det = spread(curvatures, xp)
         longest = xp.maximum(LONGEST_STEP, length_of(curvatures, centre, xp))
-        longest = damping(step - n_steps) * longest
+        longest = damped[xp.maximum(step - n_steps, 0)] * longest
         move, length = newton_step(nearer, slopes, longest, xp)
         moving = (step < n_steps) | far
         return (

@@ -8,7 +8,7 @@ gradient is the mean of the gradient at the nodes (differentiation under the int
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ _ENTRIES = 65_536  # of rows or nodes, points and groups at a time: half a megab
 LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far
 SHORT_STEP = 1.0  # after which the centre is near enough for nodes
 MOST_STEPS = 40
-_FREE_STEPS, _DAMPING = 10, 0.7
+_FREE_STEPS, _DAMPING = 20, 0.7
 _NO_STEP = 1e-6  # after which the next one is lost in rounding
 
 
@@ -164,13 +164,13 @@ def placed(
     return centre, upper, log_det
 
 
-def damping(step: Any) -> Any:
+def damping(step: int) -> float:
     """What the longest step is multiplied by, after `step` additional ones.
 
     Far from its mode, a group of few rows is as flat as its prior: Newton steps of full length
     would jump to and fro over the mode.
     """
-    return _DAMPING ** ((step - _FREE_STEPS) * (step > _FREE_STEPS))
+    return float(_DAMPING ** max(step - _FREE_STEPS, 0))
 
 
 def put(

@@ -118,11 +118,17 @@ def prepared_around(model: GroupedPosterior, kind: type[S], tables: Tables, fit:
     """Arrange rows by group, with anchors and effort for points around a fit that is known."""
     shard, some, times = _arranged(model, kind, tables)
     with np.errstate(all="ignore"):
-        return _anchored(model, shard, some, times, fit)[0]
+        return _anchored(model, shard, some, times, fit, has_tails=False)[0]
 
 
 def _anchored(
-    model: GroupedPosterior, shard: S, some: T, times: float, fit: RoughFit
+    model: GroupedPosterior,
+    shard: S,
+    some: T,
+    times: float,
+    fit: RoughFit,
+    *,
+    has_tails: bool = True,
 ) -> tuple[S, T, Effort]:
     """All groups and some, with anchors at the mode of a fit and the effort needed around it."""
     point = model.taken_apart(fit.mode[None])
@@ -132,7 +138,7 @@ def _anchored(
         likelihoods = some.adapted(effort).log_likelihoods(model.taken_apart(points))
         return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
 
-    effort = sufficient(values, fit.mode, fit.cov, some.dim, some.fewest_nodes)
+    effort = sufficient(values, fit.mode, fit.cov, some.dim, some.fewest_nodes, has_tails=has_tails)
     shard = shard.anchored_at(point, _ANCHOR_STEPS).adapted(effort)
     return shard, some.adapted(effort), effort
 

@@ -1,0 +1,63 @@
+"""Groups whose posterior is far from Gaussian: responses that are all equal, under wide priors."""
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from quorate.models import logistic
+from quorate.models.groups.quadrature import _gauss_hermite, rule_of
+
+N_GROUPS, SIZE = 60, 10
+SDS = (5.0, 10.0, 20.0, 40.0)
+
+
+@pytest.fixture
+def rows(rng):
+    """Most groups have only ones or only zeros: their true standard deviation is 10."""
+    group = np.repeat(np.arange(N_GROUPS), SIZE)
+    x = rng.normal(size=len(group))
+    risk = 1 / (1 + np.exp(-x - 10 * rng.normal(size=N_GROUPS)[group]))
+    y = (rng.random(len(group)) < risk).astype(float)
+    return {"X": np.column_stack([np.ones(len(x)), x]), "y": y, "group": group}
+
+
+def on_a_grid(rows, slope, sd):
+    """The log-likelihood, by a fine grid over the parameter of each group."""
+    z = np.linspace(-10, 10, 8001) * sd
+    eta = (slope * rows["X"][:, 1]).reshape(N_GROUPS, SIZE, 1) + z
+    y = rows["y"].reshape(N_GROUPS, SIZE, 1)
+    joint = (y * eta - np.logaddexp(0, eta)).sum(axis=1) - 0.5 * (z / sd) ** 2
+    constant = np.log((z[1] - z[0]) / (sd * np.sqrt(2 * np.pi)))
+    return float((logsumexp(joint, axis=1) + constant).sum())
+
+
+def test_separated_groups_are_integrated_exactly(rows):
+    """The limit is what a run tolerates, twice: at 4 standard deviations of the posterior."""
+    model = logistic(["Intercept", "x"], groups="g")
+    for sd in SDS:
+        found = model.log_likelihood(np.array([0.0, 0.5, np.log(sd)]), rows)
+        assert found == pytest.approx(on_a_grid(rows, 0.5, sd), abs=0.2)
+
+
+def step(rule, width):
+    """∫ of a normal density with standard deviation `width`, on one side of a logistic step."""
+    t = rule.nodes[:, 0] * width / 3  # as at its mode, where the curvature is about nine times that
+    log_density = -0.5 * (t / width) ** 2 - np.logaddexp(0, -10 * t)
+    return width / 3 * np.exp(rule.log_weights + log_density).sum() / (width * np.sqrt(2 * np.pi))
+
+
+def test_nodes_reach_as_far_as_the_prior():
+    fine = np.linspace(-400, 400, 800_001)
+    expected = np.exp(-0.5 * (fine / 40) ** 2 - np.logaddexp(0, -10 * fine)).sum() * 1e-3
+    expected /= 40 * np.sqrt(2 * np.pi)
+    assert step(rule_of(141, 1), 40) == pytest.approx(expected, abs=0.005)
+    assert abs(step(_gauss_hermite(141, 1), 40) - expected) > 0.01  # the control
+
+
+@pytest.mark.parametrize("n_nodes", [31, 45, 141])
+def test_a_wide_rule_is_exact_for_a_gaussian(n_nodes):
+    rule = rule_of(n_nodes, 1)
+    t = rule.nodes[:, 0]
+    for power, moment in ((0, 1.0), (1, 0.0), (2, 1.0), (4, 3.0)):
+        total = (t**power * np.exp(rule.log_weights - 0.5 * t**2)).sum()
+        assert total / np.sqrt(2 * np.pi) == pytest.approx(moment, abs=1e-5)
