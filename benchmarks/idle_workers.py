@@ -62,6 +62,12 @@ class Idle:
         """Spares the survey its search for a mode."""
         return np.zeros(DIM), n_shards * np.eye(DIM)
 
+    def recipe(self, shard):
+        return None
+
+    def prepare_by(self, recipe, shard):
+        """Nothing is to be prepared."""
+
     def constrain(self, draws):
         return {"x": draws}
 

@@ -11,10 +11,10 @@ from quorate.numerics.streams import Streams
 from quorate.passes.inquiry import Inquiry
 from quorate.protocol.allocation import cyclic, groups
 from quorate.protocol.exact import ExactScheme
-from quorate.protocol.messages import Survey, WorkerJoined, WorkerLost
+from quorate.protocol.messages import RECIPE, Evaluate, Survey, WorkerJoined, WorkerLost
 from quorate.protocol.passes import PassCoordinator
 from quorate.protocol.sums import AnyHolder
-from quorate.protocol.surveying import Surveying
+from quorate.protocol.surveying import Recipes, Surveying
 
 DIM = 2
 
@@ -146,3 +146,51 @@ def test_each_device_has_a_shard_of_its_own():
     kept = Surveying(groups(4, 2), [0, 1])
     assert [kept.may(1, shard) for shard in range(2)] == [False, True]
     assert [kept.may(0, shard) for shard in range(2)] == [True, False]
+
+
+# ---------------------------------------------------------------- recipes
+
+
+def evaluations(commands):
+    return [command for command in commands if isinstance(command, Evaluate)]
+
+
+def test_each_worker_is_told_once_how_its_shards_were_prepared():
+    """And the worker in the place of a lost one is told again."""
+    run, answering = coordinator(2, 2), Pooled(2, DIM)
+    tasks = [task for k in range(2) for task in run.handle(WorkerJoined(k))]
+    recipes = {0: np.array([1.0, 2.0]), 1: np.array([3.0, 4.0])}
+    asked = []
+    while len(asked) < 40:
+        task = tasks.pop(0)
+        answer = next(answering.answers(task))
+        if isinstance(task, Survey):
+            (shard,) = task.shards
+            answer = answer._replace(found={**answer.found, f"{shard}/{RECIPE}": recipes[shard]})
+        else:
+            asked.append(task)
+        tasks += run.handle(answer)
+    told = {(task.worker, *task.shards): task.recipes for task in asked if task.recipes is not None}
+    assert len(told) == sum(task.recipes is not None for task in asked) > 0
+    for (_, *shards), found in told.items():
+        np.testing.assert_array_equal(found, [recipes[shard] for shard in shards])
+    assert {(task.worker, shard) for task in asked for shard in task.shards} == {
+        (worker, shard) for worker, *shards in told for shard in shards
+    }
+    worker = asked[-1].worker
+    run.handle(WorkerLost(worker))
+    (again, *_) = evaluations(run.handle(WorkerJoined(worker)))
+    np.testing.assert_array_equal(again.recipes, [recipes[shard] for shard in again.shards])
+
+
+def test_shards_without_a_recipe_are_prepared_by_their_holders():
+    known = Recipes()
+    known.add(0, {RECIPE: np.array([1.0, 2.0])})
+    known.add(1, {"mode": np.zeros(2)})
+    known.add(2, {RECIPE: np.zeros(5)})  # of another model
+    assert known.news(0, [1]) is None
+    assert known.news(0, [0, 1]) is None
+    assert known.news(0, [2]) is None
+    np.testing.assert_array_equal(known.news(0, [0]), [[1.0, 2.0]])
+    assert known.news(0, [0]) is None
+    assert known.news(1, [0]) is not None

@@ -5,7 +5,6 @@ import signal
 import time
 import tracemalloc
 from contextlib import contextmanager
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -119,7 +118,6 @@ def test_summary_check_and_files_of_an_exact_run_take_little_memory(rng, tmp_pat
     draws, n_chains = rng.normal(size=(300_000, DIM)), 125
     result = exact_result(draws, n_chains, tmp_path)
     ess = ess_of_chains(draws, n_chains)
-    import_module("arviz_stats.base")  # a check imports it
     tracemalloc.start()
     try:
         known, verdict = summarised_checked_and_saved(result, n_chains)
@@ -153,7 +151,6 @@ def test_a_signal_is_heard_within_a_second_of_work(rng, tmp_path):
     """Of 10⁶ draws, so within its share of a second here."""
     n_draws, n_chains = 300_000, 125
     result = exact_result(rng.normal(size=(n_draws, DIM)), n_chains, tmp_path)
-    import_module("arviz_stats.base")  # a check imports it
     with deaf() as heard:
         summarised_checked_and_saved(result, n_chains)
     assert len(heard) > 10

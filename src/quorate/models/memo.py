@@ -34,10 +34,18 @@ class PerShard(Generic[T]):
         """The answer for this shard."""
         if any(_may_change(array) for array in shard.values()):
             return self._compute(shard)
+        return self._remembered(shard, lambda: self._compute(shard))
+
+    def remember(self, shard: Shard, compute: Callable[[], T]) -> None:
+        """Let the answer for a shard be computed in another way, unless it is known."""
+        if not any(_may_change(array) for array in shard.values()):
+            self._remembered(shard, compute)
+
+    def _remembered(self, shard: Shard, compute: Callable[[], T]) -> T:
         key = tuple((name, id(array)) for name, array in sorted(shard.items()))
         if key not in self._answers:
             # The arrays are stored too: while they live, no other array can have their identity.
-            self._answers[key] = (list(shard.values()), self._compute(shard))
+            self._answers[key] = (list(shard.values()), compute())
             if len(self._answers) > self.n_kept:
                 self._answers.popitem(last=False)
         return self._answers[key][1]

@@ -1,7 +1,7 @@
 """The interface of a model: log densities of an unconstrained vector, and names."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -96,6 +96,24 @@ class BatchedDifferentiableModel(DifferentiableModel, Protocol):
 
     def log_likelihood_and_gradient_many(self, points: Array, shard: Shard) -> tuple[Array, Array]:
         """Log-likelihoods, shape (n,), and their gradients, shape (n, dim)."""
+
+
+@runtime_checkable
+class SearchingModel(Protocol):
+    """A model that finds a fit of each shard by itself, and can say what it found.
+
+    The recipe of a shard is that. A holder that follows it is spared the search, and answers with
+    the same bits as one that did the search.
+    """
+
+    def rough_fit(self, shard: Shard, n_shards: float) -> tuple[Array, Array]:
+        """Mode (dim,) and covariance (dim, dim) of the subposterior of a shard."""
+
+    def recipe(self, shard: Shard) -> Array | None:
+        """How the shard was prepared; None if that takes no search."""
+
+    def prepare_by(self, recipe: Array, shard: Shard) -> None:
+        """Prepare a shard as another holder did, unless it is prepared."""
 
 
 class TraceableModel(Model, Protocol):

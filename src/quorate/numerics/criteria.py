@@ -1,15 +1,15 @@
 """Criteria of predictive accuracy of single items, from their log-likelihoods at draws.
 
-PSIS-LOO is that of ArviZ: Vehtari, Gelman & Gabry (2017), doi:10.1007/s11222-016-9696-4.
+PSIS-LOO: Vehtari, Gelman & Gabry (2017), doi:10.1007/s11222-016-9696-4.
 """
 
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from quorate._types import Array
+from quorate.numerics.pareto import pareto_smoothed
 
 
 class Criteria(NamedTuple):
@@ -24,13 +24,11 @@ class Criteria(NamedTuple):
 def criteria(log_likelihoods: Array, r_eff: float) -> Criteria:
     """Criteria of items with log-likelihoods (n_draws, m); `r_eff` is ESS / n_draws."""
     n_draws, n_items = log_likelihoods.shape
-    array_stats: Any = import_module("arviz_stats.base").array_stats
-    if n_items == 0:
-        return Criteria(*(np.zeros(0) for _ in Criteria._fields))
-    of_items = np.ascontiguousarray(log_likelihoods.T)
-    with np.errstate(all="ignore"):
-        log_weights, pareto_k = array_stats.psislw(of_items, r_eff=r_eff)
-        elpd = logsumexp(log_weights + of_items, axis=1)
+    elpd, pareto_k = np.empty(n_items), np.empty(n_items)
+    with np.errstate(all="ignore"):  # an item may be impossible at some draw
+        for item, values in enumerate(np.ascontiguousarray(log_likelihoods.T)):
+            log_weights, pareto_k[item] = pareto_smoothed(-values, r_eff)
+            elpd[item] = logsumexp(log_weights + values)
     lppd = logsumexp(log_likelihoods, axis=0) - np.log(n_draws)
     variance = np.var(log_likelihoods, axis=0)
-    return Criteria(*(np.asarray(of, np.float64) for of in (elpd, pareto_k, lppd, variance)))
+    return Criteria(elpd, pareto_k, *(np.asarray(of, np.float64) for of in (lppd, variance)))

@@ -15,6 +15,7 @@ from quorate._types import Array, CodedArray, IntArray
 
 Arrays = Mapping[str, NDArray[Any]]
 NOTHING: Arrays = MappingProxyType({})
+RECIPE = "recipe"  # of a survey: how the shard was prepared
 _FLOAT = 8  # bytes; a complex number is two of them
 
 # ---------------------------------------------------------------- commands
@@ -47,7 +48,8 @@ class Evaluate(NamedTuple):
 
     `points` are (n_points, d); they are points `first_point`, … of a question of a lane. With
     `coefficients`, one for each shard, the sum is weighted by them: a coded sum. With `scales`,
-    powers of two (d,), gradients are wanted too, in these units.
+    powers of two (d,), gradients are wanted too, in these units. `recipes`, one row for each shard,
+    say how models prepare the shards: as the workers did that surveyed them.
     """
 
     worker: int
@@ -58,6 +60,7 @@ class Evaluate(NamedTuple):
     points: Array
     scales: Array | None = None
     coefficients: CodedArray | None = None
+    recipes: Array | None = None
 
 
 class ShardTask(NamedTuple):

@@ -5,12 +5,19 @@ for others in the same process, seem late, and be asked for again elsewhere.
 
 A device beside cores surveys one of its shards itself, if it starts within two minutes: it measures
 how many points fill it, and the ensembles become as large as that.
+
+A survey may come with a recipe: how the model prepared the shard. The other holders of the shard
+follow it, which saves them a search.
 """
 
 from collections.abc import Collection, Iterator
 from math import inf
 
+import numpy as np
+
+from quorate._types import Array
 from quorate.protocol.allocation import Allocation
+from quorate.protocol.messages import RECIPE, Arrays
 
 _PATIENCE = 120.0  # seconds for a device to start, after the first worker
 
@@ -94,6 +101,34 @@ class Surveying:
         """Workers whose turn it may have become since the last call."""
         called, self._called = self._called, []
         return called
+
+
+class Recipes:
+    """Recipes of surveyed shards, and which of them each worker has."""
+
+    def __init__(self) -> None:
+        self._of_shards: dict[int, Array] = {}
+        self._known: dict[int, set[int]] = {}
+
+    def add(self, shard: int, found: Arrays) -> None:
+        """Take in what the survey of a shard found. Recipes of one model have one shape."""
+        if RECIPE in found:
+            recipe = found[RECIPE]
+            first = next(iter(self._of_shards.values()), recipe)
+            if recipe.shape == first.shape:
+                self._of_shards[shard] = recipe
+
+    def news(self, worker: int, shards: Collection[int]) -> Array | None:
+        """Recipes to send with a task about `shards`, one row each; None if they were sent."""
+        known = self._known.setdefault(worker, set())
+        if known.issuperset(shards) or not self._of_shards.keys() >= set(shards):
+            return None
+        known.update(shards)
+        return np.stack([self._of_shards[shard] for shard in shards])
+
+    def lost(self, worker: int) -> None:
+        """Take in that a worker is gone: the one in its place has no recipes."""
+        self._known.pop(worker, None)
 
 
 def _kept(allocation: Allocation, devices: Collection[int]) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from quorate._types import Progress
 from quorate.data.placed import PlacedShards, Shards
 from quorate.data.write import ShardSet
@@ -65,7 +67,14 @@ class AfterRun:
     def answer_here(
         self, question: Question, answers: Answers, progress: Progress | None = None
     ) -> None:
-        """Answer all pieces of the question in this process, from rows in the run's folder."""
+        """Answer all pieces of the question in this process, from rows in the run's folder.
+
+        Like workers, it uses one thread of BLAS: the arrays are small, so others would only wait.
+        """
+        with threadpool_limits(1, "blas"):
+            self._answer_here(question, answers, progress)
+
+    def _answer_here(self, question: Question, answers: Answers, progress: Progress | None) -> None:
         model, streams = for_workers(self.model), Streams(self.settings.seed)
         rows = ShardSet.open(self.shards.folder)
         pieces = [(shard, i) for shard in question.shards for i in range(question.pieces_of(shard))]

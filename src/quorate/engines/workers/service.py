@@ -47,7 +47,7 @@ _XLA_ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threa
 _STATE, _EXTRAS = "state", "extras"
 _NO_POINTS = np.empty((0, 0))  # they are not sent back
 _NO_NUMBERS = np.empty(0, dtype=np.int64)
-_ARRAYS_OF_EVALUATE = ("points", "scales", "coefficients")
+_ARRAYS_OF_EVALUATE = ("points", "scales", "coefficients", "recipes")
 _GIVEN = "given"
 _ARRAYS = {*_ARRAYS_OF_EVALUATE, "numbers", _GIVEN}
 _PLAIN = {of: [f for f in of._fields if f not in _ARRAYS] for of in (Evaluate, ShardTask)}

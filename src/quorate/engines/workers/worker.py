@@ -25,7 +25,7 @@ from quorate.engines.workers.pulse import Pulse, WatchedTarget
 from quorate.errors import BadInputError, ImproperError, NotConvergedError, require
 from quorate.models.checks import at
 from quorate.models.memo import PerShard
-from quorate.models.protocol import Model, Shard, runs_in_threads
+from quorate.models.protocol import Model, SearchingModel, Shard, runs_in_threads
 from quorate.models.subposterior import Target
 from quorate.numerics.named_arrays import flattened, part
 from quorate.numerics.streams import ChainStream, Purpose, Streams
@@ -34,6 +34,7 @@ from quorate.passes.shard_fit import fit_of_shard
 from quorate.protocol.before import BEFORE
 from quorate.protocol.messages import (
     NOTHING,
+    RECIPE,
     Answer,
     Arrays,
     Block,
@@ -145,6 +146,13 @@ class Chains:
                 return {**found, "at_once": np.array(n)}
             return found
 
+    def prepare(self, shard: int, recipe: Array) -> None:
+        """Prepare a shard as the worker did that surveyed it, which saves a search."""
+        target = self._target(shard)
+        if isinstance(target.model, SearchingModel):
+            with self._pulse.doing("prepare"):
+                target.model.prepare_by(recipe, target.shard)
+
     def after(self, shard: int, task: ShardTask) -> Arrays:
         """What a task before or after a run asks for."""
         self.at_work_on = shard
@@ -238,6 +246,9 @@ class Worker:
 
     def _values(self, task: Evaluate) -> Values:
         """Sums over the shards of a task; coded ones if it has coefficients."""
+        if task.recipes is not None:
+            for shard, recipe in zip(task.shards, task.recipes, strict=True):
+                self.chains.prepare(shard, recipe)
         found = list(
             self.chains.evaluation.of(
                 task.shards,
@@ -253,7 +264,7 @@ class Worker:
             if of_shard.gradients is not None and task.scales is not None
         ]
         return Values(
-            task._replace(points=task.points[:0]),
+            task._replace(points=task.points[:0], recipes=None),
             values,
             summed(gradients, task.coefficients) if gradients else None,
         )
@@ -304,12 +315,14 @@ class Worker:
 def surveyed(target: Target) -> Arrays:
     """What a survey finds. Without a mode other shards have to say where the posterior lies.
 
-    A model with groups has its own rough fit, and its integrals are too costly for a search for
+    The integrals of a model with groups, which searches by itself, are too costly for a search for
     other modes.
     """
-    if hasattr(target.model, "rough_fit"):
+    if isinstance(target.model, SearchingModel):
         mode, cov = target.model.rough_fit(target.shard, target.n_shards)
-        return {"mode": mode, "lower": np.linalg.cholesky(cov)}
+        recipe = target.model.recipe(target.shard)
+        more = {} if recipe is None else {RECIPE: recipe}
+        return {"mode": mode, "lower": np.linalg.cholesky(cov), **more}
     try:
         starting_point(target)
     except ImproperError:

@@ -1,9 +1,10 @@
 """How many nodes an integral needs, measured on the shard itself.
 
-Every shard chooses for itself, by a rule that depends on nothing but its rows: holders of a shard
-agree. The error is the difference to a finer quadrature, at points four standard deviations
-from a rough mode, and further out where the tails of the shard's posterior are heavier than those
-of a Gaussian. A shard's posterior is wider than that of all data, so draws do not go there.
+Every shard chooses for itself, by a rule that depends on nothing but its rows. The holder that
+surveys a shard applies the rule, and tells the others what it found. The error is the difference to
+a finer quadrature, at points four standard deviations from a rough mode, and further out where the
+tails of the shard's posterior are heavier than those of a Gaussian. A shard's posterior is wider
+than that of all data, so draws do not go there.
 """
 
 from collections.abc import Callable
@@ -33,8 +34,8 @@ class Effort(NamedTuple):
 _LADDER = {
     1: (
         *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 2)),
-        *(Effort(21, 3), Effort(31, 4), Effort(45, 5), Effort(65, 6), Effort(95, 8)),
-        Effort(141, 8),
+        *(Effort(21, 3), Effort(31, 6), Effort(45, 8), Effort(65, 10), Effort(95, 12)),
+        Effort(141, 14),
     ),
     2: (
         *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 3)),
@@ -42,13 +43,18 @@ _LADDER = {
     ),
     3: (Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 2), Effort(9, 3), Effort(13, 4)),
 }
-_FINEST = {1: Effort(201, 10), 2: Effort(37, 10), 3: Effort(19, 8)}
+_FINEST = {1: Effort(201, 20), 2: Effort(37, 10), 3: Effort(19, 8)}
 Values = Callable[[Array, Effort], Array]  # log density at points (n, d), shape (n,)
 
 
 def finest(dim: int) -> Effort:
     """The effort that others are compared with."""
     return _FINEST[dim]
+
+
+def is_offered(effort: Effort, dim: int) -> bool:
+    """Whether an effort is one of those that `sufficient` chooses from."""
+    return effort in _LADDER[dim]
 
 
 def for_moments(effort: Effort) -> Effort:

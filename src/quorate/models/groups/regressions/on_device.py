@@ -8,7 +8,7 @@ from quorate.models.groups.regressions.compiled_gaussian import CompiledClosedFo
 from quorate.models.groups.regressions.gaussian import ClosedForm
 from quorate.models.groups.regressions.integrated import Integrated
 from quorate.models.groups.regressions.points import RoughFit
-from quorate.models.groups.regressions.preparation import prepared
+from quorate.models.groups.regressions.preparation import Recipe, prepared, prepared_alike
 from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.groups.regressions.tables import Tables
 
@@ -22,14 +22,17 @@ class RegressionOnDevice(GroupedRegression):
 
     is_compiled = True
 
-    def integrated(self, tables: Tables, fit: RoughFit | None) -> Integrated:
+    def integrated(self, tables: Tables, known: RoughFit | Recipe | None) -> Integrated:
         """A shard whose integrals are ready; see `GroupedRegression.integrated`."""
-        if fit is not None or not len(tables.groups[0]):  # a shard without rows takes no time
-            return super().integrated(tables, fit)
+        has_rows = len(tables.groups[0]) > 0  # without them a shard takes no time
+        if isinstance(known, RoughFit) or not has_rows:
+            return super().integrated(tables, known)
         if self.is_linear:
             seen, (varying,), (group,) = tables
             return CompiledClosedForm(ClosedForm.of(seen, varying, group))
-        return prepared(self, CompiledByNodes, tables, ByNodes)
+        if known is None:
+            return prepared(self, CompiledByNodes, tables, ByNodes)
+        return prepared_alike(self, CompiledByNodes, tables, known)
 
 
 def on_device(model: GroupedRegression) -> GroupedRegression:

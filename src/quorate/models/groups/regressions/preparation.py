@@ -5,12 +5,12 @@ nodes start from, and where passes over all shards begin.
 """
 
 from collections.abc import Callable
-from typing import Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.models.groups.accuracy import Effort, sufficient
+from quorate.models.groups.accuracy import Effort, is_offered, sufficient
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.tables import Tables
 from quorate.models.regressions.family import Family
@@ -68,6 +68,10 @@ class Adaptable(Integrated, Protocol):
         """Arrange rows by group, with anchors at 0."""
 
     @property
+    def effort(self) -> Effort:
+        """Nodes and steps of its integrals."""
+
+    @property
     def fewest_nodes(self) -> int:
         """Nodes in each dimension, at least."""
 
@@ -92,6 +96,28 @@ class Adaptable(Integrated, Protocol):
         """A copy of this shard with anchors at the modes of groups at one point."""
 
 
+class Recipe(NamedTuple):
+    """What another holder of a shard needs to prepare it alike."""
+
+    mode: Array  # where anchors are
+    effort: Effort
+
+    def as_array(self) -> Array:
+        """The recipe as one array, to be sent."""
+        return np.array([*self.mode, *self.effort], dtype=np.float64)
+
+    @classmethod
+    def of(cls, array: Array, dim: int, n_local: int) -> "Recipe | None":
+        """The recipe that `as_array` made an array of; None if it is none for such a model.
+
+        The model has `dim` global parameters, and integrals over `n_local` local ones.
+        """
+        if array.shape != (dim + len(Effort._fields),) or not np.isfinite(array).all():
+            return None
+        effort = Effort(*(int(number) for number in array[dim:]))
+        return cls(array[:dim], effort) if is_offered(effort, n_local) else None
+
+
 S = TypeVar("S", bound=Adaptable)
 T = TypeVar("T", bound=Adaptable)
 
@@ -107,40 +133,47 @@ def prepared(
     with np.errstate(all="ignore"):
         start = some.pooled_fit(model.initial(), model.log_sds)
         fit = searched(density(model, some, times), start)
-        shard, few, effort = _anchored(model, shard, some, times, fit)
-        if effort.n_nodes > _ROUGH.n_nodes:  # the search saw a density that was too coarse
+        few = _with_effort(model, some, times, fit)
+        if few.effort.n_nodes > _ROUGH.n_nodes:  # the search saw a density that was too coarse
             fit = searched(density(model, few, times), fit)
-            shard, _, effort = _anchored(model, shard, some, times, fit)
-        return shard.adapted(effort, polished(density(model, shard), fit))
+            few = _with_effort(model, some, times, fit)
+        rough = _anchored(model, shard, fit.mode, few.effort)
+        fit = polished(density(model, rough), fit)
+        return _anchored(model, shard, fit.mode, few.effort).adapted(few.effort, fit)
 
 
 def prepared_around(model: GroupedPosterior, kind: type[S], tables: Tables, fit: RoughFit) -> S:
     """Arrange rows by group, with anchors and effort for points around a fit that is known."""
     shard, some, times = _arranged(model, kind, tables)
     with np.errstate(all="ignore"):
-        return _anchored(model, shard, some, times, fit, has_tails=False)[0]
+        few = _with_effort(model, some, times, fit, has_tails=False)
+        return _anchored(model, shard, fit.mode, few.effort)
 
 
-def _anchored(
-    model: GroupedPosterior,
-    shard: S,
-    some: T,
-    times: float,
-    fit: RoughFit,
-    *,
-    has_tails: bool = True,
-) -> tuple[S, T, Effort]:
-    """All groups and some, with anchors at the mode of a fit and the effort needed around it."""
-    point = model.taken_apart(fit.mode[None])
-    some = some.anchored_at(point, _ANCHOR_STEPS)
+def prepared_alike(model: GroupedPosterior, kind: type[S], tables: Tables, recipe: Recipe) -> S:
+    """Arrange rows by group as another holder did: the same bits, without a search."""
+    with np.errstate(all="ignore"):
+        shard = kind.of(model.family, tables, _ROUGH)
+        return _anchored(model, shard, recipe.mode, recipe.effort)
+
+
+def _anchored(model: GroupedPosterior, shard: S, mode: Array, effort: Effort) -> S:
+    """A shard with anchors at a mode."""
+    return shard.anchored_at(model.taken_apart(mode[None]), _ANCHOR_STEPS).adapted(effort)
+
+
+def _with_effort(
+    model: GroupedPosterior, some: T, times: float, fit: RoughFit, *, has_tails: bool = True
+) -> T:
+    """Some groups, with anchors at the mode of a fit and the effort needed around it."""
+    some = _anchored(model, some, fit.mode, some.effort)
 
     def values(points: Array, effort: Effort) -> Array:
         likelihoods = some.adapted(effort).log_likelihoods(model.taken_apart(points))
         return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
 
     effort = sufficient(values, fit.mode, fit.cov, some.dim, some.fewest_nodes, has_tails=has_tails)
-    shard = shard.anchored_at(point, _ANCHOR_STEPS).adapted(effort)
-    return shard, some.adapted(effort), effort
+    return some.adapted(effort)
 
 
 def density(model: GroupedPosterior, shard: Integrated, times: float = 1.0) -> Density:
@@ -179,14 +212,15 @@ def searched(density: Density, start: RoughFit) -> RoughFit:
 def polished(density: Density, fit: RoughFit) -> RoughFit:
     """The fit after Newton steps, with the curvature where they end."""
     mode, cov = fit
+    value, gradient = density(mode[None])
     for _ in range(_LAST_STEPS):
-        value, gradient = density(mode[None])
         step = cov @ gradient[0]
         length = np.sqrt(max(float(gradient[0] @ step), 0.0))
         moved = mode + min(1.0, _LONGEST_LAST_STEP / max(length, 1e-300)) * step
-        if not density(moved[None])[0][0] > value[0]:
+        higher, its_gradient = density(moved[None])
+        if not higher[0] > value[0]:
             break
-        mode = moved
+        mode, value, gradient = moved, higher, its_gradient
         if length < _CONVERGED:
             break
     return RoughFit(mode, _covariance(density, mode, cov))

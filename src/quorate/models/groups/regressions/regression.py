@@ -8,7 +8,7 @@ the model has few parameters: β, the scale of the family, standard deviations a
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,9 +32,12 @@ from quorate.models.groups.regressions.nested import NestedByNodes
 from quorate.models.groups.regressions.nested_gaussian import in_closed_form
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.preparation import (
+    Adaptable,
+    Recipe,
     density,
     polished,
     prepared,
+    prepared_alike,
     prepared_around,
     searched,
 )
@@ -168,6 +171,19 @@ class GroupedRegression:
             fit = kept.fit or self._fitted(kept)
             return self._with_part_of_prior(fit, n_shards)
 
+    def recipe(self, shard: Shard) -> Array | None:
+        """How a shard was prepared, for its other holders; None where that takes no search."""
+        kept = self._kept(shard)
+        if self.is_linear or kept.fit is None:
+            return None
+        return Recipe(kept.fit.mode, cast(Adaptable, kept).effort).as_array()
+
+    def prepare_by(self, recipe: Array, shard: Shard) -> None:
+        """Prepare a shard as another holder did, unless it is prepared or this is no recipe."""
+        known = Recipe.of(recipe, self.dim, sum(len(level.names) for level in self.levels))
+        if known is not None:
+            self._kept.remember(shard, lambda: self._prepare(shard, known))
+
     def _fitted(self, kept: Integrated) -> RoughFit:
         whole = density(self, kept)
         return polished(whole, searched(whole, kept.pooled_fit(self.initial(), self.log_sds)))
@@ -287,9 +303,9 @@ class GroupedRegression:
     def _kept(self) -> PerShard[Integrated]:
         return PerShard(self._prepare)
 
-    def _prepare(self, shard: Shard, fit: RoughFit | None = None) -> Integrated:
-        """A shard whose integrals are ready, around a fit if there is one; else that is found."""
-        return self.integrated(self._tables(shard), fit)
+    def _prepare(self, shard: Shard, known: RoughFit | Recipe | None = None) -> Integrated:
+        """A shard whose integrals are ready: around a fit, by a recipe, or after a search."""
+        return self.integrated(self._tables(shard), known)
 
     def _tables(self, shard: Shard) -> Tables:
         """The arrays of a shard, checked."""
@@ -299,15 +315,17 @@ class GroupedRegression:
         varying = [varying_of_level(shard, n_rows, level, i) for i, level in enumerate(levels)]
         return Tables(seen, varying, groups)
 
-    def integrated(self, tables: Tables, fit: RoughFit | None) -> Integrated:
+    def integrated(self, tables: Tables, known: RoughFit | Recipe | None) -> Integrated:
         """Rows whose integrals are ready; see `_prepare`."""
         if self.is_linear:
             return in_closed_form(tables)
         is_nested = len(self.levels) > 1
         kind: type[ByNodes] | type[NestedByNodes] = NestedByNodes if is_nested else ByNodes
-        if fit is None:
+        if known is None:
             return prepared(self, kind, tables)
-        return prepared_around(self, kind, tables, fit)
+        if isinstance(known, Recipe):
+            return prepared_alike(self, kind, tables, known)
+        return prepared_around(self, kind, tables, known)
 
 
 def _around(points: Array) -> RoughFit | None:
