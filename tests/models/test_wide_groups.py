@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from quorate.models import logistic
+from helpers.grouped import frozen
+from quorate.models import Positive, Real, from_functions, logistic
+from quorate.models.groups.accuracy import finest
+from quorate.models.groups.programs.anchors import with_effort
 from quorate.models.groups.quadrature import _gauss_hermite, rule_of
 
 N_GROUPS, SIZE = 60, 10
@@ -37,6 +40,45 @@ def test_separated_groups_are_integrated_exactly(rows):
     for sd in SDS:
         found = model.log_likelihood(np.array([0.0, 0.5, np.log(sd)]), rows)
         assert found == pytest.approx(on_a_grid(rows, 0.5, sd), abs=0.2)
+
+
+def by_functions(backend, *, is_centred):
+    """The same model as functions. If groups are not centred, their modes move with sd."""
+    xp = pytest.importorskip("jax.numpy") if backend == "jax" else np
+
+    def log_prior(p):
+        return -0.5 * (p["a"] / 5) ** 2 - 0.5 * (p["b"] / 5) ** 2 - 0.5 * (p["sd"] / 20) ** 2
+
+    def log_local(p, local):
+        sd = p["sd"] if is_centred else xp.asarray(1.0)
+        return -0.5 * (local["z"] / sd) ** 2 - xp.log(sd) - 0.5 * np.log(2 * np.pi)
+
+    def log_likelihood(p, local, shard):
+        of_group = local["z"] if is_centred else p["sd"] * local["z"]
+        eta = p["a"] + p["b"] * shard["X"][:, 1] + of_group
+        return shard["y"] * eta - xp.logaddexp(0.0, eta)
+
+    parameters = {"a": Real(), "b": Real(), "sd": Positive()}
+    local = {"local": {"z": Real()}, "groups": "g", "log_local": log_local}
+    return from_functions(log_prior, log_likelihood, parameters, backend=backend, **local)
+
+
+@pytest.mark.parametrize("is_centred", [True, False])
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_separated_groups_of_programs_are_integrated_exactly(rows, backend, is_centred):
+    """Also where the modes of groups are far from their anchors, so that Newton steps would jump.
+
+    With the number of nodes that is chosen, the limit is what a run tolerates, twice.
+    """
+    model, shard = by_functions(backend, is_centred=is_centred), frozen(rows)
+    chosen = model._ready(shard).given
+    for sd in SDS:
+        point, expected = np.array([0.0, 0.5, np.log(sd)]), on_a_grid(rows, 0.5, sd)
+        finely = model.backend.one(model.at.value, point, with_effort(chosen, finest(1)))
+        assert finely == pytest.approx(expected, abs=0.01)
+        if sd <= 20:  # four standard deviations of the posterior
+            found = model.backend.one(model.at.value, point, chosen)
+            assert found == pytest.approx(expected, abs=0.2)
 
 
 def step(rule, width):

@@ -108,8 +108,8 @@ def loo(
 ) -> Criterion:
     """PSIS-LOO: how well the model predicts a row, or a group, that it has not seen.
 
-    Workers compute it row by row, and only sums travel, so it works at any size. It is ArviZ's own
-    Pareto smoothed importance sampling, of the log-likelihoods that `log_likelihood` gives.
+    Workers compute it row by row, and only sums travel, so it works at any size. The result
+    is that of ArviZ, for the log-likelihoods that `log_likelihood` gives.
 
     Parameters
     ----------

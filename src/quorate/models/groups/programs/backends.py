@@ -28,6 +28,11 @@ class Backend(Protocol):
     def loop(self, n: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
         """`state` after `state = body(i, state)` for all i < n."""
 
+    def loop_while(
+        self, goes_on: Callable[[Any], Any], body: Callable[[Any], Any], state: Any
+    ) -> Any:
+        """`state` after `state = body(state)` while `goes_on(state)`."""
+
     def derivatives(
         self, function: Callable[[AnyArray], AnyArray], z: AnyArray, sds: AnyArray
     ) -> tuple[list[AnyArray], list[list[AnyArray]]]:
@@ -54,6 +59,13 @@ class NumpyBackend:
     def loop(self, n: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
         for i in range(int(n)):
             state = body(i, state)
+        return state
+
+    def loop_while(
+        self, goes_on: Callable[[Any], Any], body: Callable[[Any], Any], state: Any
+    ) -> Any:
+        while goes_on(state):
+            state = body(state)
         return state
 
     def derivatives(
@@ -98,6 +110,11 @@ class JaxBackend:
 
     def loop(self, n: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
         return jax_in_float64().lax.fori_loop(0, n, body, state)
+
+    def loop_while(
+        self, goes_on: Callable[[Any], Any], body: Callable[[Any], Any], state: Any
+    ) -> Any:
+        return jax_in_float64().lax.while_loop(goes_on, body, state)
 
     def derivatives(
         self, function: Callable[[AnyArray], AnyArray], z: AnyArray, sds: AnyArray

@@ -16,6 +16,9 @@ from quorate.models.groups.quadrature import newton_step, spread
 Joint = Callable[[AnyArray], AnyArray]
 _FAR = 1e12  # standard deviations: no limit to Newton steps, except where curvatures are tiny
 _SHARES = (0.2, 1.0)  # of a step's length that a search tries
+_LONG = 1.0  # standard deviations; after a longer step, a group is not near its mode
+_SHORT = 0.1  # after which a climb has ended
+_MOST_STEPS = 60  # of a climb
 
 
 class Arguments(NamedTuple):
@@ -31,36 +34,74 @@ class Arguments(NamedTuple):
 
 
 def placed(joint: Joint, given: Arguments, backend: Backend) -> tuple[AnyArray, AnyArray]:
-    """Centres (m, q) and spreads (q, q, m) after Newton steps from the anchors."""
+    """Centres (m, q) and spreads (q, q, m) after Newton steps from the anchors.
+
+    Groups whose last step was long begin again at their anchors, and climb until a step is short.
+    Steps of full length may jump to and fro over the mode of a group whose prior is wide.
+    """
+    xp = backend.xp
 
     def step(_: Any, state: Any) -> Any:
-        move, spreads = _newton(joint, state[0], state[1], backend)
-        return state[0] + move, spreads
+        move, spreads, length = _newton(joint, state[0], state[1], backend)
+        return state[0] + move, spreads, length
 
-    centres, spreads = backend.loop(given.n_steps, step, (given.anchors, given.spreads))
-    return centres, spreads
+    none = xp.zeros(len(given.anchors))
+    start = given.anchors, given.spreads, none
+    centres, spreads, length = backend.loop(given.n_steps, step, start)
+    at_anchors = _Climb(given.anchors, given.spreads, none + 1.0, length)
+    begun = at_anchors.where(length > _LONG, _Climb(centres, spreads, none, none), xp)
+
+    def goes_on(state: Any) -> Any:
+        return (state[0] < _MOST_STEPS) & (state[1].length > _SHORT).any()
+
+    def climb_on(state: Any) -> Any:
+        n_steps, climb = state
+        return n_steps + 1, _climbed(joint, climb, backend).where(climb.length > _SHORT, climb, xp)
+
+    _, found = backend.loop_while(goes_on, climb_on, (0, begun))
+    return found.z, found.spreads
 
 
 def searched(joint: Joint, given: Arguments, backend: Backend) -> tuple[AnyArray, AnyArray]:
     """Modes (m, q) and spreads (q, q, m), by steps that never lower the density."""
+    ones = backend.xp.ones(len(given.anchors))
+    start = _Climb(given.anchors, given.spreads, ones, ones)
+    found = backend.loop(given.n_steps, lambda _, climb: _climbed(joint, climb, backend), start)
+    return found.z, found.spreads
+
+
+class _Climb(NamedTuple):
+    """Where groups are on the way to their modes."""
+
+    z: AnyArray  # (m, q)
+    spreads: AnyArray  # (q, q, m), before the last step
+    share: AnyArray  # (m,), of a Newton step that is tried
+    length: AnyArray  # (m,), of the last Newton step, in standard deviations
+
+    def where(self, which: AnyArray, other: "_Climb", xp: Any) -> "_Climb":
+        """Some groups as they are here, and all others as they are in `other`."""
+        return _Climb(
+            xp.where(which[:, None], self.z, other.z),
+            xp.where(which, self.spreads, other.spreads),
+            xp.where(which, self.share, other.share),
+            xp.where(which, self.length, other.length),
+        )
+
+
+def _climbed(joint: Joint, climb: _Climb, backend: Backend) -> _Climb:
+    """The best of some shares of a Newton step, if it is better than none."""
     xp = backend.xp
-
-    def step(_: Any, state: Any) -> Any:
-        z, spreads, length = state
-        move, spreads = _newton(joint, z, spreads, backend)
-        best, top = z, joint(z)
-        for share in _SHARES:
-            candidate = z + (share * length)[:, None] * move
-            value = joint(candidate)
-            better = (value > top) | ~xp.isfinite(top)
-            best = xp.where(better[:, None], candidate, best)
-            top = xp.where(better, value, top)
-        moved = (best != z).any(axis=1)
-        return best, spreads, xp.where(moved, xp.minimum(1.0, 4 * length), 0.1 * length)
-
-    ones = xp.ones(len(given.anchors))
-    state = backend.loop(given.n_steps, step, (given.anchors, given.spreads, ones))
-    return state[0], state[1]
+    move, spreads, length = _newton(joint, climb.z, climb.spreads, backend)
+    best, top = climb.z, joint(climb.z)
+    for share in _SHARES:
+        candidate = climb.z + (share * climb.share)[:, None] * move
+        value = joint(candidate)
+        better = (value > top) | ~xp.isfinite(top)
+        best = xp.where(better[:, None], candidate, best)
+        top = xp.where(better, value, top)
+    moved = (best != climb.z).any(axis=1)
+    share = xp.where(moved, xp.minimum(1.0, 4 * climb.share), 0.1 * climb.share)
+    return _Climb(best, spreads, share, length)
 
 
 def log_integrals(
@@ -134,16 +175,18 @@ def gradient(
 
 def _newton(
     joint: Joint, z: AnyArray, spreads: AnyArray, backend: Backend
-) -> tuple[AnyArray, AnyArray]:
-    """The Newton step at z, and U there."""
+) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """The Newton step at z, U there, and the length of the step; infinite without a gradient."""
     xp, dim = backend.xp, z.shape[1]
     sds = xp.stack([xp.sqrt((spreads[i] ** 2).sum(axis=0)) for i in range(dim)], axis=-1)
     slope, curvature = backend.derivatives(joint, z, sds)
-    slope = [xp.where(xp.isfinite(part), part, 0.0) for part in slope]
+    is_known = xp.isfinite(sum(slope))
+    slope = [xp.where(is_known, part, 0.0) for part in slope]
     upper, _ = spread(_definite(curvature, xp), xp)
-    move = xp.stack(newton_step(upper, slope, _FAR, xp)[0], axis=-1)
+    step, length = newton_step(upper, slope, _FAR, xp)
     zero = xp.zeros(len(z))
-    return move, xp.stack([xp.stack([part + zero for part in row]) for row in upper])
+    whole = xp.stack([xp.stack([part + zero for part in row]) for row in upper])
+    return xp.stack(step, axis=-1), whole, xp.where(is_known, length, xp.inf)
 
 
 def _definite(curvature: list[list[AnyArray]], xp: Any) -> list[list[AnyArray]]:
