@@ -4,7 +4,7 @@ Every shard chooses for itself, by a rule that depends on nothing but its rows. 
 surveys a shard applies the rule, and tells the others what it found. The error is the difference to
 a finer quadrature, at points four standard deviations from a rough mode, and further out where the
 tails of the shard's posterior are heavier than those of a Gaussian. A shard's posterior is wider
-than that of all data, so draws do not go there.
+than that of all data, so draws rarely go further.
 """
 
 from collections.abc import Callable
@@ -34,8 +34,8 @@ class Effort(NamedTuple):
 _LADDER = {
     1: (
         *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 2)),
-        *(Effort(21, 3), Effort(31, 6), Effort(45, 8), Effort(65, 10), Effort(95, 12)),
-        Effort(141, 14),
+        *(Effort(21, 3), Effort(31, 10), Effort(45, 13), Effort(65, 16), Effort(95, 18)),
+        Effort(141, 20),
     ),
     2: (
         *(Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 1), Effort(9, 2), Effort(13, 3)),
@@ -43,7 +43,7 @@ _LADDER = {
     ),
     3: (Effort(3, 1), Effort(4, 1), Effort(5, 1), Effort(7, 2), Effort(9, 3), Effort(13, 4)),
 }
-_FINEST = {1: Effort(201, 20), 2: Effort(37, 10), 3: Effort(19, 8)}
+_FINEST = {1: Effort(201, 30), 2: Effort(37, 10), 3: Effort(19, 8)}
 Values = Callable[[Array, Effort], Array]  # log density at points (n, d), shape (n,)
 
 
@@ -53,7 +53,7 @@ def finest(dim: int) -> Effort:
 
 
 def is_offered(effort: Effort, dim: int) -> bool:
-    """Whether an effort is one of those that `sufficient` chooses from."""
+    """Whether an effort is one of those that `measured` chooses from."""
     return effort in _LADDER[dim]
 
 
@@ -62,7 +62,31 @@ def for_moments(effort: Effort) -> Effort:
     return effort._replace(n_nodes=max(effort.n_nodes, FEWEST_FOR_MOMENTS))
 
 
-def sufficient(
+class Measured(NamedTuple):
+    """The least effort whose error is tolerable; the largest one, if none is."""
+
+    effort: Effort
+    error: float  # log units
+
+    def tolerated(self) -> Effort:
+        """The effort, if its error is tolerable.
+
+        Raises
+        ------
+        BadInputError
+            If it is not.
+        """
+        if self.error <= _TOLERATED:
+            return self.effort
+        raise BadInputError(
+            f"The integral over the parameters of groups is off by {self.error:.2f} log units with "
+            f"{self.effort.n_nodes} nodes in each dimension; {_TOLERATED} is tolerated. Their "
+            "posterior is too far from a normal distribution: use more informative priors for "
+            "their standard deviations, or fewer varying coefficients."
+        )
+
+
+def measured(
     values: Values,
     mode: Array,
     cov: Array,
@@ -70,16 +94,11 @@ def sufficient(
     fewest: int = FEWEST_FOR_MOMENTS,
     *,
     has_tails: bool = True,
-) -> Effort:
-    """The least effort whose error is tolerable around `mode` (d,), where `cov` is (d, d).
+) -> Measured:
+    """The effort that is needed around `mode` (d,), where `cov` is (d, d), and its error.
 
     It has at least `fewest` nodes in each dimension. `has_tails` says that points may lie further
     out than the covariance says.
-
-    Raises
-    ------
-    BadInputError
-        If none is enough.
     """
     error, ladder = np.inf, [effort for effort in _LADDER[dim] if effort.n_nodes >= fewest]
     for i, effort in enumerate(ladder):
@@ -90,13 +109,8 @@ def sufficient(
         errors = values(points, effort) - values(points, finer)
         error = float(np.abs(errors[1:] - errors[0]).max())
         if error <= _TOLERATED:
-            return effort
-    raise BadInputError(
-        f"The integral over the parameters of groups is off by {error:.2g} log units with "
-        f"{ladder[-1].n_nodes} nodes in each dimension; {_TOLERATED} is tolerated. Their "
-        "posterior is too far from a normal distribution: use more informative priors for their "
-        "standard deviations, or fewer varying coefficients."
-    )
+            break
+    return Measured(effort, error)
 
 
 def _around(values: Values, mode: Array, cov: Array, effort: Effort, has_tails: bool) -> Array:

@@ -10,8 +10,8 @@ c and H need not be exact: they place the nodes, and the sum is right for any sm
 enough of them. Where many are needed in one dimension, h is far from quadratic, as in a group whose
 responses are all 1 under a wide prior: exp h rises within a few units and falls over hundreds. The
 nodes are then spaced by a hyperbolic sine: densely at the centre, and as far out as 20 standard
-deviations. Small matrices are written with their two axes first, so that one operation serves
-all groups, nodes and points.
+deviations of N(0, H⁻¹). Small matrices are written with their two axes first, so that one operation
+serves all groups, nodes and points.
 """
 
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from quorate.models.arrays import AnyArray, Namespace
 MOST_DIMENSIONS = 3  # of integrals by nodes, whose number is a power of this
 _MANY_NODES = 31  # from which on those of one dimension are spaced by a hyperbolic sine
 _REACH = 20.0  # of such nodes, in standard deviations
+_DENSE = 0.1  # standard deviations from the centre, within which they are evenly spaced
 _NEGLIGIBLE = 1e-9  # share of the weights of those nodes that are left out
 _LEAST_PIVOT = 1e-8  # of a Cholesky factorisation, relative to the diagonal
 
@@ -84,10 +85,11 @@ def rule_of(n_nodes: int, dim: int) -> Rule:
 
 
 def _wide_rule(n_nodes: int) -> Rule:
-    """The trapezoidal rule in s, where t = sinh s."""
-    s, step = np.linspace(-np.arcsinh(_REACH), np.arcsinh(_REACH), n_nodes, retstep=True)
-    nodes = np.sinh(s)
-    return Rule(nodes[:, None], np.log(step * np.cosh(s)), nodes, np.zeros((1, 1)))
+    """The trapezoidal rule in s, where t = c sinh s, and c is `_DENSE`."""
+    furthest = np.arcsinh(_REACH / _DENSE)
+    s, step = np.linspace(-furthest, furthest, n_nodes, retstep=True)
+    nodes = _DENSE * np.sinh(s)
+    return Rule(nodes[:, None], np.log(step * _DENSE * np.cosh(s)), nodes, np.zeros((1, 1)))
 
 
 def _gauss_hermite(n_nodes: int, dim: int) -> Rule:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from quorate._types import Array
-from quorate.models.groups.accuracy import Effort, finest, sufficient
+from quorate.models.groups.accuracy import Effort, Measured, finest, measured
 from quorate.models.groups.programs.integral import Arguments
 from quorate.models.groups.quadrature import rule_of
 
@@ -68,6 +68,14 @@ def with_effort(given: Arguments, effort: Effort) -> Arguments:
 
 def examined_mode(posterior: Posterior, given: Arguments, start: Array) -> tuple[Array, Effort]:
     """A rough mode (d,), and the effort that integrals need around it."""
+    x, needed = _examined(posterior, given, start)
+    if needed.effort.n_nodes > _ROUGH.n_nodes:  # the search saw a density that was too coarse
+        x, needed = _examined(posterior, with_effort(given, needed.effort), x)
+    return x, needed.tolerated()
+
+
+def _examined(posterior: Posterior, given: Arguments, start: Array) -> tuple[Array, Measured]:
+    """A mode, found with the effort of the arguments, and the effort that is needed around it."""
     x = start
     for n_steps in _SEARCHES:
         given = anchored(posterior, x, given, n_steps)
@@ -82,7 +90,7 @@ def examined_mode(posterior: Posterior, given: Arguments, start: Array) -> tuple
     def values(points: Array, effort: Effort) -> Array:
         return posterior.values(points, with_effort(given, effort))
 
-    return x, sufficient(values, x, cov, dim_of(given))
+    return x, measured(values, x, cov, dim_of(given))
 
 
 def anchored(

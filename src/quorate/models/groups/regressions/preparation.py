@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from quorate._types import Array, IntArray
-from quorate.models.groups.accuracy import Effort, is_offered, sufficient
+from quorate.models.groups.accuracy import Effort, Measured, is_offered, measured
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.tables import Tables
 from quorate.models.regressions.family import Family
@@ -133,21 +133,22 @@ def prepared(
     with np.errstate(all="ignore"):
         start = some.pooled_fit(model.initial(), model.log_sds)
         fit = searched(density(model, some, times), start)
-        few = _with_effort(model, some, times, fit)
-        if few.effort.n_nodes > _ROUGH.n_nodes:  # the search saw a density that was too coarse
+        few, needed = _examined(model, some, times, fit)
+        if needed.effort.n_nodes > _ROUGH.n_nodes:  # the search saw a density that was too coarse
             fit = searched(density(model, few, times), fit)
-            few = _with_effort(model, some, times, fit)
-        rough = _anchored(model, shard, fit.mode, few.effort)
+            few, needed = _examined(model, some, times, fit)
+        effort = needed.tolerated()
+        rough = _anchored(model, shard, fit.mode, effort)
         fit = polished(density(model, rough), fit)
-        return _anchored(model, shard, fit.mode, few.effort).adapted(few.effort, fit)
+        return _anchored(model, shard, fit.mode, effort).adapted(effort, fit)
 
 
 def prepared_around(model: GroupedPosterior, kind: type[S], tables: Tables, fit: RoughFit) -> S:
     """Arrange rows by group, with anchors and effort for points around a fit that is known."""
     shard, some, times = _arranged(model, kind, tables)
     with np.errstate(all="ignore"):
-        few = _with_effort(model, some, times, fit, has_tails=False)
-        return _anchored(model, shard, fit.mode, few.effort)
+        _, needed = _examined(model, some, times, fit, has_tails=False)
+        return _anchored(model, shard, fit.mode, needed.tolerated())
 
 
 def prepared_alike(model: GroupedPosterior, kind: type[S], tables: Tables, recipe: Recipe) -> S:
@@ -162,18 +163,18 @@ def _anchored(model: GroupedPosterior, shard: S, mode: Array, effort: Effort) ->
     return shard.anchored_at(model.taken_apart(mode[None]), _ANCHOR_STEPS).adapted(effort)
 
 
-def _with_effort(
+def _examined(
     model: GroupedPosterior, some: T, times: float, fit: RoughFit, *, has_tails: bool = True
-) -> T:
-    """Some groups, with anchors at the mode of a fit and the effort needed around it."""
+) -> tuple[T, Measured]:
+    """Some groups, with anchors at the mode of a fit, and the effort that is needed around it."""
     some = _anchored(model, some, fit.mode, some.effort)
 
     def values(points: Array, effort: Effort) -> Array:
         likelihoods = some.adapted(effort).log_likelihoods(model.taken_apart(points))
         return times * likelihoods + model.log_prior_and_gradient_many(points)[0]
 
-    effort = sufficient(values, fit.mode, fit.cov, some.dim, some.fewest_nodes, has_tails=has_tails)
-    return some.adapted(effort)
+    found = measured(values, fit.mode, fit.cov, some.dim, some.fewest_nodes, has_tails=has_tails)
+    return some.adapted(found.effort), found
 
 
 def density(model: GroupedPosterior, shard: Integrated, times: float = 1.0) -> Density:
