@@ -156,6 +156,7 @@ def test_what_needs_all_rows_is_not_streamed(columns):
             "Column `hour` is 7.0 in every row: leave it out",
         ),
         ("late ~ origin", {"origin": ["x"] * 60}, "Column `origin` is 'x' in every row"),
+        ("late ~ hour", {"late": np.ones(60)}, "The response `late` is 1.0 in every row"),
         ("late ~ I(hour * 0)", {}, r"Column `I\(hour \* 0\)` is 0.0 in every row"),
         ("late ~ hour", {"hour": ["7", "8"] * 30}, "numbers written as text"),
         (

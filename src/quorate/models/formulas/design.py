@@ -16,7 +16,6 @@ from quorate.data.cut import Cut
 from quorate.errors import BadInputError, require
 from quorate.models.formulas.columns import (
     CONSTANT,
-    Scan,
     chunks,
     encoded,
     floats,
@@ -190,7 +189,7 @@ def learned_design(learner: Learner, first: Any, na: NA, *, whole: bool) -> Desi
     require(learner.completeness.n_rows > 0, "The table is empty. It must have rows.")
     assert columns is not None
     learner.completeness.require_usable(na)
-    _require_numeric_response(learner.parsed, learner.scan)
+    _require_usable_response(str(learner.parsed.lhs).strip(), learner)
     categories = learner.scan.settled_levels(columns.only_in_extras)
     teacher = Teacher(formula, encoded(first, categories), whole, learner.moments)
     fixed, extras = teacher.fixed(written.fixed), teacher.extras(written.extras)
@@ -217,11 +216,20 @@ def learned_design(learner: Learner, first: Any, na: NA, *, whole: bool) -> Desi
     return learned
 
 
-def _require_numeric_response(parsed: Any, scan: Scan) -> None:
-    name = str(parsed.lhs).strip()
+def _require_usable_response(name: str, learner: Learner) -> None:
     require(
-        name not in scan.levels,
+        name not in learner.scan.levels,
         f'Column `{name}` is text. The response must be a number: write {{{name} == "..."}} ~ ...',
+    )
+    require(
+        name not in learner.groups,
+        f"The response `{name}` cannot be the groups, too. Group rows by another column.",
+    )
+    low, high = learner.scan.ranges.get(name, (0.0, 1.0))
+    require(
+        low < high,
+        f"The response `{name}` is {low} in every row, so there is nothing to explain. Check the "
+        "column, or take more rows.",
     )
 
 
