@@ -16,7 +16,7 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError
 
 FEWEST_FOR_MOMENTS = 5  # nodes in each dimension
-_TOLERATED = 0.1  # log units
+_WANTED, _TOLERATED = 0.1, 0.2  # log units: where more nodes are tried, and with the most of them
 _STANDARD_DEVIATIONS = 4.0
 _FINER = 3  # rungs of the ladder from an effort to the one that it is compared with
 _MOST_COORDINATES = 12
@@ -63,7 +63,7 @@ def for_moments(effort: Effort) -> Effort:
 
 
 class Measured(NamedTuple):
-    """The least effort whose error is tolerable; the largest one, if none is."""
+    """The least effort with a small error; the largest one, if there is none."""
 
     effort: Effort
     error: float  # log units
@@ -108,7 +108,7 @@ def measured(
         points = _around(values, mode, cov, finer, has_tails)
         errors = values(points, effort) - values(points, finer)
         error = float(np.abs(errors[1:] - errors[0]).max())
-        if error <= _TOLERATED:
+        if error <= _WANTED:
             break
     return Measured(effort, error)
 
