@@ -14,7 +14,7 @@ from quorate.protocol.exact import ExactScheme
 from quorate.protocol.messages import RECIPE, Evaluate, Survey, WorkerJoined, WorkerLost
 from quorate.protocol.passes import PassCoordinator
 from quorate.protocol.sums import AnyHolder
-from quorate.protocol.surveying import Recipes, Surveying
+from quorate.protocol.surveying import Surveying
 
 DIM = 2
 
@@ -184,13 +184,13 @@ def test_each_worker_is_told_once_how_its_shards_were_prepared():
 
 
 def test_shards_without_a_recipe_are_prepared_by_their_holders():
-    known = Recipes()
-    known.add(0, {RECIPE: np.array([1.0, 2.0])})
-    known.add(1, {"mode": np.zeros(2)})
-    known.add(2, {RECIPE: np.zeros(5)})  # of another model
-    assert known.news(0, [1]) is None
-    assert known.news(0, [0, 1]) is None
-    assert known.news(0, [2]) is None
-    np.testing.assert_array_equal(known.news(0, [0]), [[1.0, 2.0]])
-    assert known.news(0, [0]) is None
-    assert known.news(1, [0]) is not None
+    surveying = Surveying(cyclic(4, 2), ())
+    surveying.found |= {0: {RECIPE: np.array([1.0, 2.0])}, 1: {"mode": np.zeros(2)}}
+    surveying.found[2] = {RECIPE: np.zeros(5)}  # of another model
+    assert surveying.recipes(0, [1]) is None
+    assert surveying.recipes(0, [3]) is None
+    assert surveying.recipes(0, [0, 1]) is None
+    assert surveying.recipes(0, [0, 2]) is None
+    np.testing.assert_array_equal(surveying.recipes(0, [0]), [[1.0, 2.0]])
+    assert surveying.recipes(0, [0]) is None
+    assert surveying.recipes(1, [0]) is not None

@@ -30,7 +30,7 @@ from quorate.protocol.pass_blocks import (
 from quorate.protocol.requests import Key, Requests
 from quorate.protocol.scheme import NOBODY
 from quorate.protocol.sums import Sums
-from quorate.protocol.surveying import Recipes, Surveying
+from quorate.protocol.surveying import Surveying
 from quorate.protocol.teams import Teams
 
 _TASK_SECONDS = 0.1  # that a task may take for which a worker gets several blocks
@@ -85,8 +85,7 @@ class PassSchedule:
         self._freed: list[Key] = []  # that nobody works on any more
         self._surveying = Surveying(self.allocation, devices)
         self._has_news = True
-        self._surveys: dict[int, Arrays] = {}
-        self._recipes = Recipes()
+        self._surveys = self._surveying.found
         self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
         self._put_off: list[int] = []  # lanes whose question is answered, but not taken in
         self._has_begun = False
@@ -121,7 +120,7 @@ class PassSchedule:
             asked.points[first:end],
             asked.scales,
             part.coefficients,
-            self._recipes.news(worker, part.shards),
+            self._surveying.recipes(worker, part.shards),
         )
 
     def _end_of_task(self, worker: int, key: Key) -> int:
@@ -154,7 +153,6 @@ class PassSchedule:
 
     def take_back(self, worker: int) -> None:
         self._freed += self._requests.take_back(worker)
-        self._recipes.lost(worker)
         self._has_news |= self._surveying.lost(worker)
         self._has_news |= self.teams.lost(worker)
 
@@ -231,7 +229,6 @@ class PassSchedule:
 
     def _surveyed(self, shard: int, found: Arrays) -> None:
         self._surveys[shard] = found
-        self._recipes.add(shard, found)
         self.answered.append(Answered(SURVEYS, shard, found))
         if len(self._surveys) == self.allocation.n_shards and not self._has_begun:
             self._begin()

@@ -40,6 +40,8 @@ class Surveying:
         self._at_work: dict[str, int] = {}
         self._waiting: dict[str, dict[int, None]] = {}
         self._called: list[int] = []
+        self.found: dict[int, Arrays] = {}  # by the survey of each shard
+        self._told: dict[int, set[int]] = {}  # shards of which a worker has the recipe
 
     def joined(self, worker: int, process: str, now: float) -> None:
         """Take in where a worker lives; an empty name is a process of its own."""
@@ -95,6 +97,7 @@ class Surveying:
         self.end(worker)
         self._absent.discard(worker)
         self._given_up.add(worker)
+        self._told.pop(worker, None)  # the one in its place has no recipes
         return worker in self._kept_for.values()
 
     def called(self) -> list[int]:
@@ -102,33 +105,18 @@ class Surveying:
         called, self._called = self._called, []
         return called
 
+    def recipes(self, worker: int, shards: Collection[int]) -> Array | None:
+        """How these shards were prepared, one row each; None if the worker was told before.
 
-class Recipes:
-    """Recipes of surveyed shards, and which of them each worker has."""
-
-    def __init__(self) -> None:
-        self._of_shards: dict[int, Array] = {}
-        self._known: dict[int, set[int]] = {}
-
-    def add(self, shard: int, found: Arrays) -> None:
-        """Take in what the survey of a shard found. Recipes of one model have one shape."""
-        if RECIPE in found:
-            recipe = found[RECIPE]
-            first = next(iter(self._of_shards.values()), recipe)
-            if recipe.shape == first.shape:
-                self._of_shards[shard] = recipe
-
-    def news(self, worker: int, shards: Collection[int]) -> Array | None:
-        """Recipes to send with a task about `shards`, one row each; None if they were sent."""
-        known = self._known.setdefault(worker, set())
-        if known.issuperset(shards) or not self._of_shards.keys() >= set(shards):
+        None, too, if not all have a recipe. Those of one model have the same shape.
+        """
+        told = self._told.setdefault(worker, set())
+        known = [self.found[s][RECIPE] for s in shards if RECIPE in self.found.get(s, {})]
+        is_whole = len(known) == len(shards) and len({of.shape for of in known}) == 1
+        if told.issuperset(shards) or not is_whole:
             return None
-        known.update(shards)
-        return np.stack([self._of_shards[shard] for shard in shards])
-
-    def lost(self, worker: int) -> None:
-        """Take in that a worker is gone: the one in its place has no recipes."""
-        self._known.pop(worker, None)
+        told.update(shards)
+        return np.stack(known)
 
 
 def _kept(allocation: Allocation, devices: Collection[int]) -> Iterator[tuple[int, int]]:
