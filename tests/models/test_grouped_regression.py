@@ -262,6 +262,8 @@ def test_what_cannot_be_is_refused_in_words():
         logistic(["a"], groups="g", varying=["a", "b"], lkj=-1)
     with pytest.raises(BadInputError, match="No standard deviation named"):
         logistic(["a"], groups="g", sd_prior={"sd_h__Intercept": "half_normal(1)"})
+    with pytest.raises(BadInputError, match="There are a, sd_g__Intercept"):
+        logistic(["a"], groups="g", priors={"sd_h": "half_normal(1)"})
     model = logistic(["a"], groups=Level("g", ("Intercept", "x"), (2,)))
     rows = {"X": np.ones((2, 1)), "y": np.array([0.0, 1.0])}
     with pytest.raises(BadInputError, match="by='group:g'"):

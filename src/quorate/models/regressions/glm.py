@@ -235,16 +235,10 @@ def generalised_linear_model(
 ) -> GeneralisedLinearModel:
     """A model with priors in words, as users give them; see `quorate.models.logistic`."""
     encoding = columns if isinstance(columns, Design) else None
-    if isinstance(columns, Design):
-        names = columns.names
-    elif isinstance(columns, int):
-        names = tuple(f"beta[{i}]" for i in range(columns))
-    else:
-        names = tuple(columns)
+    names, terms = named_coefficients(columns)
     require(len(names) >= 1, f"A model needs at least one column, not {columns!r}.")
     twice = sorted({name for name in names if names.count(name) > 1})
     require(not twice, f"Names of columns must differ. Rename {', '.join(twice)}.")
-    terms = {} if encoding is None else dict(encoding.terms)
     chosen = spread_over(priors or {}, [*names, *family.scale_names], terms)
     scales = [
         parse(chosen.get(name, words), "scale")
@@ -258,6 +252,17 @@ def generalised_linear_model(
         encoding,
         scales[1] if len(scales) > 1 else None,
     )
+
+
+def named_coefficients(
+    columns: int | Sequence[str] | Design,
+) -> tuple[tuple[str, ...], Mapping[str, Sequence[str]]]:
+    """Names of all coefficients, and of those of each term of a formula."""
+    if isinstance(columns, Design):
+        return columns.names, dict(columns.terms)
+    if isinstance(columns, int):
+        return tuple(f"beta[{i}]" for i in range(columns)), {}
+    return tuple(columns), {}
 
 
 def numbers(name: str, array: Any) -> Array:

@@ -14,7 +14,11 @@ from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.priors import parse
 from quorate.models.regressions.families import Linear, Logistic, NegativeBinomial, Poisson
 from quorate.models.regressions.family import Family
-from quorate.models.regressions.glm import GeneralisedLinearModel, generalised_linear_model
+from quorate.models.regressions.glm import (
+    GeneralisedLinearModel,
+    generalised_linear_model,
+    named_coefficients,
+)
 from quorate.models.regressions.particular_priors import spread_over
 from quorate.models.regressions.robust import Student
 
@@ -216,9 +220,12 @@ def _regression(
 ) -> Regression:
     levels = grouping.levels(columns if isinstance(columns, Design) else None)
     of_level = {f"sd_{one.name}": _sds(one) for one in levels}
-    sds = {sd for names in of_level.values() for sd in names}
-    of_sds = {name: words for name, words in (priors or {}).items() if name in sds | {*of_level}}
-    others = {name: words for name, words in (priors or {}).items() if name not in of_sds}
+    sds = [sd for names in of_level.values() for sd in names]
+    names, terms = named_coefficients(columns)
+    known = [*names, *family.scale_names, *sds]
+    chosen = spread_over(priors or {}, known, {**terms, **of_level})
+    of_sds = {name: words for name, words in chosen.items() if name in sds}
+    others = {name: words for name, words in chosen.items() if name not in of_sds}
     fixed = generalised_linear_model(family, columns, prior, others, scale_priors)
     if not levels:
         return fixed
@@ -226,8 +233,7 @@ def _regression(
     _require_few(fixed.family, levels)
     lkj = grouping.lkj
     require(lkj is None or lkj > 0, f"lkj must be above 0, not {lkj}.")
-    particular = spread_over(of_sds, sorted(sds), of_level)
-    return GroupedRegression(fixed, _covariances(levels, grouping.sd_prior, particular, lkj or 1.0))
+    return GroupedRegression(fixed, _covariances(levels, grouping.sd_prior, of_sds, lkj or 1.0))
 
 
 def _sds(level: Level) -> list[str]:
