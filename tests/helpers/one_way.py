@@ -99,7 +99,11 @@ class Nested(OneWay):
         return f"{self.name}/part"
 
     def log_likelihood_many(self, points, shard):
-        return np.sum([self.of_group(points, *rows)[0] for _, *rows in cut(shard)], axis=0)
+        near = np.abs(points[:, 1:]).max(axis=1) < 8  # further out, precisions have no inverse
+        values = np.full(len(points), -np.inf)
+        of_groups = [self.of_group(points[near], *rows)[0] for _, *rows in cut(shard)]
+        values[near] = np.sum(of_groups, axis=0)
+        return values
 
     def of_group(self, points, inner, y):
         """Log-likelihoods (n,), and means (n, 1 + m) and covariances of u and all v of a group."""
