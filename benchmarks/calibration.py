@@ -51,7 +51,7 @@ def draw(found: dict[str, np.ndarray], path: Path) -> None:
             below = (column[:, None] <= np.arange(N_RANKS + 1)).mean(axis=0)
             panel.plot(grid, below - (np.arange(N_RANKS + 1) + 1) / (N_RANKS + 1), label=label)
         panel.set(title=title, xlabel="rank among posterior draws", ylim=(-0.4, 0.4))
-        panel.legend(fontsize=6, frameon=False)
+        panel.legend(fontsize=6, frameon=False, loc="lower right", ncols=2)
     panels[0].set_ylabel("share of data sets below,\nless what is expected")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from quorate.models.groups.quadrature import (
 )
 from quorate.models.groups.regressions.kernels import Rows
 
-_ENTRIES = 262_144  # of rows or nodes, points and groups at a time: two megabytes
+_ENTRIES = 131_072  # of rows or nodes, points and groups at a time: a megabyte
 LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far
 SHORT_STEP = 1.0  # after which the centre is near enough for nodes
 MOST_STEPS = 40

@@ -20,7 +20,7 @@ Shape = Literal["softplus", "exponential"]
 FURTHEST = 350.0  # of a linear predictor, so that products of exponentials stay finite
 LARGEST = np.exp(FURTHEST)
 _LOG_LARGEST = 700.0
-_ENTRIES = 65_536  # of rows, nodes, points and groups at a time: half a megabyte
+_ENTRIES = 131_072  # of rows, nodes, points and groups at a time: a megabyte
 
 
 @dataclass(frozen=True)
@@ -115,16 +115,16 @@ class Rows:
         """Derivatives y - w b'(η) and w b''(η) of each row at `local` (q, n_points, g)."""
         near = self.at_local(np.clip(local, -FURTHEST, FURTHEST)[:, None])
         odds = near.of_rows(slice(None))[:, 0]
-        np.minimum(odds, LARGEST, out=odds)
         if self.shape == "exponential":
-            pulls = curvatures = self.weights * odds
-        else:
-            plus = 1 + odds
-            pulls = np.divide(odds, plus, out=odds)
-            if not self.count_once:
-                pulls *= self.weights
-            curvatures = np.divide(pulls, plus, out=plus)
-        return self.response[:, None] - pulls, curvatures
+            np.minimum(odds, LARGEST, out=odds)
+            pulls = self.weights * odds
+            return self.response[:, None] - pulls, pulls
+        plus = 1 + odds
+        pulls = np.divide(odds, plus, out=odds)
+        if not self.count_once:
+            pulls *= self.weights
+        curvatures = np.divide(pulls, plus, out=plus)
+        return np.subtract(self.response[:, None], pulls, out=pulls), curvatures
 
     def expectations(self, odds: "Odds", shares: Array) -> tuple[Array, Array | None]:
         """Means over nodes of w b'(η), and of b(η), in each row: (size, n_points, g) each.
