@@ -187,7 +187,7 @@ def million() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "million.parquet"
         writer, n_rows = None, 0
-        for part in simulated(1_000_000, 4.2, rng):
+        for part in simulated(1_000_000, 4.7, rng):
             mean = part.pop("mean")
             part["y"] = mean + rng.normal(size=len(part))
             part["b"] = (rng.random(len(part)) < 1 / (1 + np.exp(-mean))).astype(float)
