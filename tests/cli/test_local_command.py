@@ -63,11 +63,28 @@ def test_draws_go_to_netcdf(result, tmp_path):
         xr.testing.assert_equal(found.load(), result.local.draws(["N003", "N005"]))
 
 
+@pytest.mark.parametrize(("suffix", "read"), [("csv", pd.read_csv), ("parquet", pd.read_parquet)])
+def test_draws_go_to_tables(suffix, read, result, tmp_path):
+    path = tmp_path / f"draws.{suffix}"
+    assert local(result, "--groups", "N003,N005", "-o", str(path)).exit_code == 0
+    found = read(path)
+    assert list(found.columns) == ["level", "group", "parameter", "chain", "draw", "value"]
+    assert set(found["level"]) == {"plane"}
+    values = found.set_index(["chain", "draw", "group", "parameter"])["value"].to_xarray()
+    expected = result.local.draws(["N003", "N005"])["r_plane"]
+    np.testing.assert_allclose(values.transpose(*expected.dims), expected, rtol=1e-15)
+
+
+def test_a_name_with_a_comma_is_quoted(result, tmp_path):
+    told = local(result, "--groups", '"N003, Inc.", N005', "-o", str(tmp_path / "draws.nc"))
+    assert "no group 'N003, Inc.'" in " ".join(told.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["--groups", "N003"], "-o FILE.nc"),
-        (["--groups", "N003", "-o", "draws.csv"], "does not end in .nc"),
+        (["--groups", "", "-o", "draws.csv"], "Name at least one group"),
         (["--groups", "x", "-o", "draws.nc"], "plane has no group 'x'. The first ones are 'N000'"),
         (["-o", "groups.txt"], "must end in .nc, .parquet or .csv"),
         (["-o", "nowhere/groups.csv"], "does not exist"),

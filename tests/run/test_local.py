@@ -15,6 +15,7 @@ from helpers.processes import KillsAWorker, MeanModel, killed_when_it_speaks, wo
 from quorate.data.write import ShardSet
 from quorate.errors import BadInputError, FewGroupsWarning, WorkerFailedError
 from quorate.results.local import spaced
+from quorate.results.local_tree import long_table
 from quorate.results.saved_local import FILE
 from quorate.run.few_groups import FEWEST
 from quorate.run.local import LocalRun, opened
@@ -211,6 +212,11 @@ def test_two_levels(data, tmp_path):
     within = [name for name in pairs(data) if name.startswith("N004:")]
     np.testing.assert_array_equal(draws["inner"], within)
     assert draws["r_plane:part"].dims == ("chain", "draw", "inner", "inner_parameter")
+    rows = long_table(draws)
+    for level, of_level in rows.groupby("level"):
+        np.testing.assert_allclose(np.sort(of_level["value"]), np.sort(draws[f"r_{level}"], None))
+    assert set(rows["level"]) == set(parts)
+    assert set(rows["group"]) == {"N004", *within}
     with pytest.raises(BadInputError, match="The levels are plane, plane:part"):
         local.summary("county")
 

@@ -1,5 +1,6 @@
 """`quorate local`."""
 
+import csv
 import io
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,9 +18,11 @@ from quorate.engines.options import Processes
 from quorate.errors import require
 from quorate.results.level_summary import LevelSummary
 from quorate.results.local import INTERVAL, N_POINTS
+from quorate.results.local_tree import long_table
 from quorate.run.local import opened
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 _MOST_SHOWN = 20
@@ -28,7 +31,11 @@ _FORMATS = (".nc", ".parquet", ".csv")
 
 @click.command("local")
 @RUN
-@click.option("--groups", metavar="A,B,…", help="Draw from the parameters of these groups.")
+@click.option(
+    "--groups",
+    metavar="A,B,…",
+    help="Draw from the parameters of these groups. Quote a name with a comma: '\"A, Inc.\",B'.",
+)
 @click.option("--level", metavar="L", help="Summarise this level of groups.  [default: the outer]")
 @click.option(
     "--points",
@@ -44,7 +51,7 @@ _FORMATS = (".nc", ".parquet", ".csv")
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write to a file: .nc, .parquet or .csv for summaries, .nc for draws.",
+    help="Write to a file: .nc, .parquet or .csv.",
 )
 def local_command(
     run_dir: Path,
@@ -60,35 +67,33 @@ def local_command(
     stored with the run: use it only for runs that you trust.
     """
     if output is not None:
-        _check_output(output, groups)
+        _check_output(output)
     require(
         groups is None or output is not None,
-        "Draws need a file to go to. Add -o FILE.nc.",
+        "Draws need a file to go to. Add -o FILE.nc, .parquet or .csv.",
     )
     local = opened(run_dir)
     engine = None if processes is None else Processes(processes)
     with Patience("asking workers") as patience:
         if groups is not None:
-            names = groups.split(",")
+            names = next(csv.reader([groups], skipinitialspace=True), [])
             found = local.draws(names, engine=engine, progress=patience.report)
         else:
             summary = local.level_summary(level, points, engine=engine, progress=patience.report)
     if output is None:
         _show(summary)
         return
-    save(output, _written(summary, output.suffix) if groups is None else _netcdf(found))
+    content = (
+        _of_summary(summary, output.suffix) if groups is None else _of_draws(found, output.suffix)
+    )
+    save(output, content)
     err.print(f"Written: {output}", soft_wrap=True)
 
 
-def _check_output(output: Path, groups: str | None) -> None:
+def _check_output(output: Path) -> None:
     require(
         output.suffix in _FORMATS,
         f"{output} must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}.",
-    )
-    require(
-        groups is None or output.suffix == ".nc",
-        f"Draws are written as NetCDF, and {output} does not end in .nc. Rename it, or leave out "
-        "--groups for a summary of all groups.",
     )
     require(
         output.resolve().parent.is_dir(),
@@ -96,11 +101,19 @@ def _check_output(output: Path, groups: str | None) -> None:
     )
 
 
-def _written(summary: LevelSummary, suffix: str) -> bytes:
-    """The summary as a file of this kind."""
+def _of_summary(summary: LevelSummary, suffix: str) -> bytes:
+    """A file of this kind with a row for each parameter of each group."""
     if suffix == ".nc":
         return _netcdf(summary.dataset(INTERVAL))
-    frame = summary.frame(INTERVAL).reset_index()
+    return _table(summary.frame(INTERVAL).reset_index(), suffix)
+
+
+def _of_draws(draws: "xr.Dataset", suffix: str) -> bytes:
+    """A file of this kind with all draws; in a table, a row for each number."""
+    return _netcdf(draws) if suffix == ".nc" else _table(long_table(draws), suffix)
+
+
+def _table(frame: "pd.DataFrame", suffix: str) -> bytes:
     if suffix == ".csv":
         return bytes(frame.to_csv(index=False).encode())
     load("pyarrow", "data")

@@ -1,4 +1,4 @@
-"""Draws of global and local variables of a program in one tree, under the program's own names."""
+"""Other forms of draws of local parameters: a program's own variables, and a table of rows."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ from quorate.models.axes import axes_of
 from quorate.results.arviz import constants_group, posterior_group
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
     from quorate.results.local import LocalParameters
@@ -35,3 +36,20 @@ def joint_tree(local: "LocalParameters", n: int | None, asked: dict[str, Any]) -
     if axes.constants:
         groups["constant_data"] = constants_group(axes)
     return xr.DataTree.from_dict(groups)
+
+
+def long_table(draws: "xr.Dataset") -> "pd.DataFrame":
+    """A row for each number of `LocalParameters.draws`, level after level."""
+    import pandas as pd
+
+    parts = []
+    for name, values in draws.items():
+        _, _, group, parameter = values.dims
+        renamed = values.rename({group: "group", parameter: "parameter"})
+        rows = renamed.to_dataframe(name="value").reset_index()
+        parts.append(rows.assign(level=str(name).removeprefix("r_")))
+    columns = ["level", "group", "parameter", "chain", "draw", "value"]
+    table = pd.concat(parts, ignore_index=True)[columns]
+    if len(parts) > 1:  # groups of two levels may have labels of two types
+        table["group"] = table["group"].astype(str)
+    return table
