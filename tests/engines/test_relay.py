@@ -27,9 +27,10 @@ class Processes:
         self.now = 0.0
         self.sums = NodeSums(n_places, lambda place, frame: self.asked[place].append(frame))
 
-    def ask(self, worker, shards):
+    def ask(self, worker, shards, **arrays):
         fields = {"worker": worker, "shards": shards, "lane": 0, "question": 0, "first_point": 0}
-        self.sums.begin(Frame("evaluate", fields, {"points": POINTS}), self.places, self.now)
+        task = Frame("evaluate", fields, {"points": POINTS, **arrays})
+        self.sums.begin(task, self.places, self.now)
 
     def answer(self, place):
         task = self.asked[place].pop(0)
@@ -56,6 +57,18 @@ def test_every_sum_is_dealt_evenly():
     node.ask(0, [2, 9, 3, 8])  # a known shard stays where it is
     assert [len(shards) for shards in node.shards()] == [3, 3, 4]
     assert 9 in node.asked[2][1].fields["shards"]
+
+
+def test_a_process_gets_the_recipes_of_its_shards():
+    node = Processes(2)
+    shards = [3, 7, 8]
+    recipes = np.array([[shard, 10.0 * shard] for shard in shards])
+    node.ask(0, shards, recipes=recipes)
+    assert node.shards() == [[3, 8], [7]]
+    for tasks in node.asked:
+        (task,) = tasks
+        np.testing.assert_array_equal(task.arrays["recipes"][:, 0], task.fields["shards"])
+        np.testing.assert_array_equal(task.arrays["points"], POINTS)
 
 
 @given(st.data())

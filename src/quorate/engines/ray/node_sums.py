@@ -38,9 +38,12 @@ class _Sum:
         return self.is_wanted and piece not in self.found
 
     def question(self, piece: int) -> Frame:
-        """The task of a process."""
-        fields = {**self.task.fields, "worker": FOR_ALL, "shards": self.pieces[piece]}
-        return Frame("evaluate", fields, self.task.arrays)
+        """The task of a process, with the recipes of its own shards."""
+        shards, arrays = self.pieces[piece], self.task.arrays
+        if "recipes" in arrays:
+            rows = [self.task.fields["shards"].index(shard) for shard in shards]
+            arrays = {**arrays, "recipes": arrays["recipes"][rows]}
+        return Frame("evaluate", {**self.task.fields, "worker": FOR_ALL, "shards": shards}, arrays)
 
     def answer(self) -> Frame:
         """The sum of all pieces, in their order."""
