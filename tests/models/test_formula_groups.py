@@ -265,7 +265,7 @@ def test_a_cut_of_the_design(table, tmp_path):
         ("count ~ age - offset(log(base))", "must be added to the other terms"),
         ("count ~ age * offset(base)", "must be added to the other terms"),
         ("count ~ age + offset()", "Name a column"),
-        ("count ~ age + (1 | count)", "The response `count` cannot be the groups, too"),
+        ("count ~ age + (1 | count)", "is both the response and the column that defines"),
         ("y ~ (1 + s(age) | patient)", r"`s\(age\)` is not supported"),
         ("count | trials(base) | weights(base) ~ age", "cannot be read"),
         ("count | trials(base) + trials(age) ~ age", "has trials twice"),

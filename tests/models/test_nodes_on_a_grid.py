@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from quorate.models.groups.quadrature import Places, rule_of
-from quorate.models.groups.regressions.kernels import Rows
+from quorate.models.groups.regressions.kernels import FURTHEST, Rows
 
 N_POINTS, N_GROUPS = 3, 4
 
@@ -51,6 +52,22 @@ def test_a_grid_gives_the_sums_of_its_nodes(q, size, has_ones, count_once, seed)
     np.testing.assert_allclose(
         rows.expectations(one_by_one, shares)[0], pulls, rtol=1e-11, atol=1e-11
     )
+
+
+@pytest.mark.parametrize("count_once", [True, False])
+def test_derivatives_stay_finite_however_far_out(count_once, rng):
+    """Where a linear predictor is too large for its exponential, a row pulls with its weight."""
+    rows = rows_of(rng, 50, 2, has_ones=True, count_once=count_once)
+    rows.varying[:, 1] *= 4
+    far = np.full((2, N_POINTS, N_GROUPS), 400.0)
+    with np.errstate(over="ignore"):
+        slopes, curvatures = rows.slopes_and_curvatures(far)
+    assert np.isfinite(slopes).all()
+    assert np.isfinite(curvatures).all()
+    eta = np.einsum("sqg,qpg->spg", rows.varying, np.clip(far, -FURTHEST, FURTHEST)) + rows.offsets
+    pulls = np.where(eta > 700, rows.weights, rows.weights * expit(eta))
+    assert (eta > 710).any()  # exp(eta) is infinite
+    np.testing.assert_allclose(slopes, rows.response[:, None] - pulls, rtol=1e-11, atol=1e-11)
 
 
 def test_nodes_so_far_out_that_products_overflow_are_taken_one_by_one(seed):

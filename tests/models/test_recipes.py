@@ -78,6 +78,7 @@ def test_a_device_follows_what_cores_found(rng, no_search):
 def test_a_closed_form_needs_no_recipe(rng):
     found = case("linear", 1, rng)
     assert found.model.recipe(found.shard) is None
+    found.model.prepare_by(RIGHT, found.shard)
 
 
 DIM = 3

@@ -42,6 +42,16 @@ def test_separated_groups_are_integrated_exactly(rows):
         assert found == pytest.approx(on_a_grid(rows, 0.5, sd), abs=0.2)
 
 
+def test_a_value_does_not_depend_on_the_points_beside_it(rows):
+    """Up to rounding far below 2**-20, to multiples of which workers round values."""
+    shard = frozen({**rows, "y": (rows["group"] < N_GROUPS // 2).astype(float)})
+    model = logistic(["Intercept", "x"], groups="g", sd_prior="half_normal(5)")
+    mode, cov = model.rough_fit(shard, 1)
+    points = np.random.default_rng(1).multivariate_normal(mode, cov, 200)
+    alone = np.concatenate([model.log_likelihood_many(point[None], shard) for point in points])
+    np.testing.assert_allclose(model.log_likelihood_many(points, shard), alone, atol=2e-8, rtol=0)
+
+
 N_SHARDS = 4
 
 

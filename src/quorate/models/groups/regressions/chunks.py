@@ -10,8 +10,8 @@ from quorate._types import Array
 from quorate.models.groups.accuracy import Effort
 from quorate.models.groups.local import independence_draws
 from quorate.models.groups.quadrature import rule_of
-from quorate.models.groups.regressions.integrals import Nodes, Prior, log_joint, nodes, parts
-from quorate.models.groups.regressions.kernels import Rows
+from quorate.models.groups.regressions.integrals import Nodes, Prior, log_joint, nodes
+from quorate.models.groups.regressions.kernels import Rows, parts
 from quorate.models.groups.regressions.points import Points
 from quorate.models.groups.regressions.rows import Bundle, GroupedRows
 from quorate.models.groups.regressions.rows_at_points import rows_of

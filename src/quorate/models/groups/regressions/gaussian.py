@@ -17,7 +17,8 @@ from quorate._types import Array, IntArray
 from quorate.models import many_points
 from quorate.models.groups.levels import LevelUniforms, Moments
 from quorate.models.groups.quadrature import coloured, covariance_of, solved, spread
-from quorate.models.groups.regressions.integrals import Prior, parts
+from quorate.models.groups.regressions.integrals import Prior
+from quorate.models.groups.regressions.kernels import parts
 from quorate.models.groups.regressions.numbering import numbered
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit, pooled
 from quorate.models.observed import Observed

@@ -5,7 +5,6 @@ of the nodes of each group. So the result is a function of φ and the shard alon
 gradient is the mean of the gradient at the nodes (differentiation under the integral).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -24,12 +23,11 @@ from quorate.models.groups.quadrature import (
 )
 from quorate.models.groups.regressions.kernels import Rows
 
-_ENTRIES = 131_072  # of rows or nodes, points and groups at a time: a megabyte
 LONGEST_STEP = 4.0  # standard deviations; if it is further to 0, the centre of the prior, that far
 SHORT_STEP = 1.0  # after which the centre is near enough for nodes
 MOST_STEPS = 40
 _FREE_STEPS, _DAMPING = 20, 0.7
-_NO_STEP = 1e-6  # after which the next one is lost in rounding
+_NO_STEP = 1e-9  # after which the next one is lost in rounding
 
 
 class Prior(NamedTuple):
@@ -249,10 +247,3 @@ def _summed(values: Array, varying: Array | None, *parameters: int) -> Array:
     first, *others = (varying[:, j] for j in parameters)
     weights = first * others[0] if others else first
     return np.asarray(np.einsum("spg,sg->pg", values, weights))
-
-
-def parts(n_points: int, n_entries: int) -> Iterator[slice]:
-    """Slices of points that fit into the cache together, with so many entries for each."""
-    at_once = max(1, _ENTRIES // max(n_entries, 1))
-    for first in range(0, n_points, at_once):
-        yield slice(first, first + at_once)

@@ -115,8 +115,8 @@ class Rows:
         """Derivatives y - w b'(η) and w b''(η) of each row at `local` (q, n_points, g)."""
         near = self.at_local(np.clip(local, -FURTHEST, FURTHEST)[:, None])
         odds = near.of_rows(slice(None))[:, 0]
+        np.minimum(odds, LARGEST, out=odds)
         if self.shape == "exponential":
-            np.minimum(odds, LARGEST, out=odds)
             pulls = self.weights * odds
             return self.response[:, None] - pulls, pulls
         plus = 1 + odds
@@ -200,12 +200,12 @@ class Odds:
 
     def blocks(self) -> Iterator[slice]:
         """Slices of rows that fit into the cache with all nodes."""
-        return _slices(len(self.rows.offsets), math.prod(self.shape))
+        return parts(len(self.rows.offsets), math.prod(self.shape))
 
     def blocks_across(self, most: int = 1 << 30) -> Iterator[slice]:
         """Slices of rows, at most so many, that fit into the cache with the nodes across."""
         n_nodes = math.prod(self.shape) if self.across is None else self.across[0].size
-        return _slices(len(self.rows.offsets), n_nodes, most)
+        return parts(len(self.rows.offsets), n_nodes, most)
 
     def eta(self, some: slice) -> Array:
         """η of some rows, (r, m, n_points, g), where nodes are no grid."""
@@ -305,8 +305,11 @@ class Odds:
         return (*reach.tolist(), along * float(columns[0]))
 
 
-def _slices(n_rows: int, n_entries: int, most: int = 1 << 30) -> Iterator[slice]:
-    """Slices of rows that fit into the cache, with so many entries each, and at most `most`."""
+def parts(n: int, n_entries: int, most: int = 1 << 30) -> Iterator[slice]:
+    """Slices of n rows or points that fit into the cache, with so many entries for each.
+
+    A slice has at most `most` of them.
+    """
     at_once = max(1, min(most, _ENTRIES // max(n_entries, 1)))
-    for first in range(0, n_rows, at_once):
-        yield slice(first, min(first + at_once, n_rows))
+    for first in range(0, n, at_once):
+        yield slice(first, min(first + at_once, n))

@@ -18,7 +18,8 @@ from quorate.models.groups.nesting import Nesting
 from quorate.models.groups.quadrature import coloured, covariance_of, solved, whitened
 from quorate.models.groups.regressions.arrow import Arrow, Side, arrow
 from quorate.models.groups.regressions.gaussian import ClosedForm, normal_moments
-from quorate.models.groups.regressions.integrals import Prior, parts
+from quorate.models.groups.regressions.integrals import Prior
+from quorate.models.groups.regressions.kernels import parts
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.tables import Tables
 

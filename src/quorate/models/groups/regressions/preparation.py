@@ -11,6 +11,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.models.groups.accuracy import Effort, Measured, is_offered, measured
+from quorate.models.groups.regressions.integrated import Integrated
 from quorate.models.groups.regressions.points import Derivatives, Points, RoughFit
 from quorate.models.groups.regressions.tables import Tables
 from quorate.models.regressions.family import Family
@@ -53,13 +54,6 @@ class GroupedPosterior(Protocol):
         """Gradients of the log-likelihood, from derivatives in those parts."""
 
 
-class Integrated(Protocol):
-    """A shard with its integrated likelihood."""
-
-    def log_likelihoods_and_gradients(self, points: Points) -> tuple[Array, Derivatives]:
-        """Integrated log-likelihood of each point, and its derivatives."""
-
-
 class Adaptable(Integrated, Protocol):
     """A shard whose integrals are computed by nodes: `ByNodes`, `NestedByNodes`."""
 
@@ -83,12 +77,6 @@ class Adaptable(Integrated, Protocol):
     def size(self) -> tuple[int, int]:
         """Numbers of groups and of rows."""
 
-    def log_likelihoods(self, points: Points) -> Array:
-        """Integrated log-likelihood of each point, (n,)."""
-
-    def pooled_fit(self, start: Array, log_sds: IntArray) -> RoughFit:
-        """A fit without groups, where searches start."""
-
     def adapted(self, effort: Effort, fit: RoughFit | None = None) -> Self:
         """A copy of this shard with another effort and a fit."""
 
@@ -97,7 +85,7 @@ class Adaptable(Integrated, Protocol):
 
 
 class Recipe(NamedTuple):
-    """What another holder of a shard needs to prepare it alike."""
+    """How a shard was prepared, so that another holder can prepare it the same way."""
 
     mode: Array  # where anchors are
     effort: Effort
@@ -108,7 +96,7 @@ class Recipe(NamedTuple):
 
     @classmethod
     def of(cls, array: Array, dim: int, n_local: int) -> "Recipe | None":
-        """The recipe that `as_array` made an array of; None if it is none for such a model.
+        """The recipe in an array of `as_array`; None if the array does not fit such a model.
 
         The model has `dim` global parameters, and integrals over `n_local` local ones.
         """

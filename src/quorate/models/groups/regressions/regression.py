@@ -180,6 +180,8 @@ class GroupedRegression:
 
     def prepare_by(self, recipe: Array, shard: Shard) -> None:
         """Prepare a shard as another holder did, unless it is prepared or this is no recipe."""
+        if self.is_linear:
+            return
         known = Recipe.of(recipe, self.dim, sum(len(level.names) for level in self.levels))
         if known is not None:
             self._kept.remember(shard, lambda: self._prepare(shard, known))
