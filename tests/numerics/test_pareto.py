@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+from quorate.numerics.criteria import criteria
 from quorate.numerics.pareto import pareto_smoothed
 
 
@@ -35,6 +36,21 @@ def test_equal_weights_stay_equal_and_have_no_shape(n):
     weights, k_hat = pareto_smoothed(np.full(n, 3.0))
     np.testing.assert_allclose(weights, -np.log(n))
     assert k_hat == np.inf
+
+
+def test_an_item_that_is_impossible_at_a_draw(rng):
+    """Without the item, all weight is on that draw, where the item has probability 0."""
+    values = rng.normal(size=(200, 3))
+    values[7, 1] = -np.inf
+    values[:, 2] = -np.inf
+    found = criteria(values, 1.0)
+    for of in found:
+        assert not np.isnan(of).any()
+        assert np.isfinite(of[0])
+    assert found.elpd[1] == found.elpd[2] == -np.inf
+    assert found.pareto_k[1] == found.variance[1] == np.inf
+    assert np.isfinite(found.lppd[1])
+    assert found.lppd[2] == -np.inf
 
 
 def test_a_heavier_tail_has_a_larger_shape(rng):

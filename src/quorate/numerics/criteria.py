@@ -22,13 +22,18 @@ class Criteria(NamedTuple):
 
 
 def criteria(log_likelihoods: Array, r_eff: float) -> Criteria:
-    """Criteria of items with log-likelihoods (n_draws, m); `r_eff` is ESS / n_draws."""
+    """Criteria of items with log-likelihoods (n_draws, m); `r_eff` is ESS / n_draws.
+
+    If an item is impossible at some draw, that draw has all the weight without the item.
+    """
     n_draws, n_items = log_likelihoods.shape
-    elpd, pareto_k = np.empty(n_items), np.empty(n_items)
-    with np.errstate(all="ignore"):  # an item may be impossible at some draw
+    elpd, pareto_k = np.full(n_items, -np.inf), np.full(n_items, np.inf)
+    variance = np.full(n_items, np.inf)
+    with np.errstate(all="ignore"):
         for item, values in enumerate(np.ascontiguousarray(log_likelihoods.T)):
-            log_weights, pareto_k[item] = pareto_smoothed(-values, r_eff)
-            elpd[item] = logsumexp(log_weights + values)
-    lppd = logsumexp(log_likelihoods, axis=0) - np.log(n_draws)
-    variance = np.var(log_likelihoods, axis=0)
-    return Criteria(elpd, pareto_k, *(np.asarray(of, np.float64) for of in (lppd, variance)))
+            if not np.isneginf(values).any():
+                log_weights, pareto_k[item] = pareto_smoothed(-values, r_eff)
+                elpd[item] = logsumexp(log_weights + values)
+                variance[item] = np.var(values)
+        lppd = np.asarray(logsumexp(log_likelihoods, axis=0) - np.log(n_draws))
+    return Criteria(elpd, pareto_k, lppd, variance)

@@ -2,7 +2,8 @@
 
 The largest importance weights are replaced by quantiles of a generalised Pareto distribution that
 is fitted to them. Its shape k̂ says how far the weights can be relied on. The results are those of
-arviz-stats, whose import takes longer than the check of a run.
+arviz-stats, whose import takes longer than the check of a run. Where arviz-stats raises an error or
+finds no number, as for weights that are all alike, k̂ is infinite here.
 """
 
 import numpy as np
@@ -25,7 +26,7 @@ def pareto_smoothed(log_ratios: Array, r_eff: float = 1.0) -> tuple[Array, float
     n_tail = _length_of_tail(len(values), r_eff)
     k_hat = np.inf
     if n_tail >= _FEWEST:
-        order = np.argsort(values)
+        order = np.argsort(values, kind="stable")
         tail = order[-n_tail:]
         cutoff = np.exp(values[order[-n_tail - 1]])
         with np.errstate(all="ignore"):  # equal weights have no fit
