@@ -89,6 +89,8 @@ def test_a_name_with_a_comma_is_quoted(result, tmp_path):
         (["-o", "groups.txt"], "must end in .nc, .parquet or .csv"),
         (["-o", "nowhere/groups.csv"], "does not exist"),
         (["--level", "county"], "The levels are plane"),
+        (["--groups", "N003", "--points", "7", "-o", "draws.nc"], "--points are for summaries"),
+        (["--groups", "N003\nN005", "-o", "draws.nc"], "cannot be read as names"),
     ],
 )
 def test_mistakes_are_one_line(arguments, complaint, result):

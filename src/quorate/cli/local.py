@@ -15,7 +15,7 @@ from quorate._files import save
 from quorate.cli.console import Patience, err, out
 from quorate.cli.options import RUN, options_of
 from quorate.engines.options import Processes
-from quorate.errors import require
+from quorate.errors import BadInputError, require
 from quorate.results.level_summary import LevelSummary
 from quorate.results.local import INTERVAL, N_POINTS
 from quorate.results.local_tree import long_table
@@ -34,7 +34,7 @@ _FORMATS = (".nc", ".parquet", ".csv")
 @click.option(
     "--groups",
     metavar="A,B,…",
-    help="Draw from the parameters of these groups. Quote a name with a comma: '\"A, Inc.\",B'.",
+    help="Draw the parameters of these groups. Quote a name with a comma: '\"A, Inc.\",B'.",
 )
 @click.option("--level", metavar="L", help="Summarise this level of groups.  [default: the outer]")
 @click.option(
@@ -69,6 +69,10 @@ def local_command(
     if output is not None:
         _check_output(output)
     require(
+        groups is None or (level is None and points == N_POINTS),
+        "--level and --points are for summaries. Leave them out, or leave out --groups.",
+    )
+    require(
         groups is None or output is not None,
         "Draws need a file to go to. Add -o FILE.nc, .parquet or .csv.",
     )
@@ -76,8 +80,7 @@ def local_command(
     engine = None if processes is None else Processes(processes)
     with Patience("asking workers") as patience:
         if groups is not None:
-            names = next(csv.reader([groups], skipinitialspace=True), [])
-            found = local.draws(names, engine=engine, progress=patience.report)
+            found = local.draws(_names_in(groups), engine=engine, progress=patience.report)
         else:
             summary = local.level_summary(level, points, engine=engine, progress=patience.report)
     if output is None:
@@ -88,6 +91,13 @@ def local_command(
     )
     save(output, content)
     err.print(f"Written: {output}", soft_wrap=True)
+
+
+def _names_in(groups: str) -> list[str]:
+    try:
+        return next(csv.reader([groups], skipinitialspace=True), [])
+    except csv.Error as error:
+        raise BadInputError(f"--groups cannot be read as names with commas: {error}.") from error
 
 
 def _check_output(output: Path) -> None:
