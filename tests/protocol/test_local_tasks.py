@@ -13,7 +13,7 @@ from quorate.engines.workers.local import LocalUniforms
 from quorate.numerics.streams import Streams
 from quorate.protocol.after import ShardSchedule, allocation_for
 from quorate.protocol.coordinator import WakingCoordinator
-from quorate.protocol.local import BLOCK, DrawsInOrder, LocalQuestion, MomentsInOrder
+from quorate.protocol.local import BLOCK, DrawsInOrder, LocalQuestion, MomentsOfShards
 from quorate.protocol.messages import ShardFound, Stop, WorkerJoined, WorkerLost
 
 N_SHARDS, N_POINTS = 4, 3 * BLOCK + 7
@@ -51,7 +51,7 @@ class Schedule(ShardSchedule):
     """A schedule of local tasks, with the moments or draws that its answers make."""
 
     def __init__(self, allocation, question):
-        kind = MomentsInOrder if question.groups is None else DrawsInOrder
+        kind = MomentsOfShards if question.groups is None else DrawsInOrder
         self.found = kind(question)
         super().__init__(allocation, question, self.found)
 

@@ -1,7 +1,7 @@
 """Local parameters after a run: what is asked of workers, and what is made of their answers.
 
-One piece of work is a block of points, which are draws of the global parameters. Answers are added
-or put together in the order of the points.
+One piece of work for moments is a shard, with all points, which are draws of the global parameters;
+for draws it is a shard and a block of points. Answers are put together in the order of the points.
 """
 
 from collections.abc import Mapping
@@ -88,26 +88,21 @@ class LocalQuestion:
         return ""
 
 
-class MomentsInOrder:
-    """Adds moments in the order of the points, as far as they are there, and keeps the sums."""
+class MomentsOfShards:
+    """Keeps the moments of each shard."""
 
     def __init__(self, question: LocalQuestion) -> None:
         self._n_levels = len(question.widths)
-        self._waiting: dict[int, dict[int, Arrays]] = {shard: {} for shard in question.shards}
-        self._sums: dict[int, Arrays] = {}  # over the first pieces of each shard
-        self._n_summed = dict.fromkeys(question.shards, 0)
+        self._shards = question.shards
+        self._found: dict[int, Arrays] = {}
 
     def take(self, shard: int, piece: int, found: Arrays) -> None:
-        waiting = self._waiting[shard]
-        waiting[piece] = found
-        while (answer := waiting.pop(self._n_summed[shard], None)) is not None:
-            before = self._sums.get(shard)
-            self._sums[shard] = answer if before is None else _added(before, answer)
-            self._n_summed[shard] += 1
+        assert piece == 0  # a shard is one piece of work
+        self._found[shard] = found
 
     def moments(self) -> list[Moments]:
         """Moments of all groups of all shards, level by level, summed over the points."""
-        shards = [parts(self._sums[shard]) for shard in self._waiting]
+        shards = [parts(self._found[shard]) for shard in self._shards]
         return [_moments([shard[str(i)] for shard in shards]) for i in range(self._n_levels)]
 
 
@@ -128,14 +123,6 @@ class DrawsInOrder:
             _draws([[block[str(i)] for block in blocks] for blocks in shards])
             for i in range(self._n_levels)
         ]
-
-
-def _added(before: Arrays, answer: Arrays) -> Arrays:
-    """Moments of one more block added; groups and centres are those of the shard."""
-    return {
-        name: before[name] + array if name.endswith("sums") else array
-        for name, array in answer.items()
-    }
 
 
 def _moments(shards: list[dict[str, AnyArray]]) -> Moments:

@@ -19,7 +19,7 @@ from quorate.errors import require
 from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.protocol import Model
-from quorate.protocol.local import DrawsInOrder, LevelDraws, LocalQuestion, MomentsInOrder
+from quorate.protocol.local import DrawsInOrder, LevelDraws, LocalQuestion, MomentsOfShards
 from quorate.results.local import LocalParameters
 from quorate.results.tree import chain_rows, laid_out
 from quorate.run import kept_model
@@ -46,7 +46,7 @@ class LocalRun:
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
         question = LocalQuestion(points, numbers, self._widths, self._run.included)
-        answers = MomentsInOrder(question)
+        answers = MomentsOfShards(question)
         asked = {name: option for name, option in options.items() if option is not None}
         if set(asked) <= {"progress"} and self._takes_a_second(len(points)):
             self._run.answer_here(question, answers, **asked)
