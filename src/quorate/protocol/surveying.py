@@ -1,4 +1,4 @@
-"""Who surveys which shard next, before the first question.
+"""Who surveys which shard next, what surveys found, and who was told how shards were prepared.
 
 Workers that share a process take turns. If all of them were asked at once, most surveys would wait
 for others in the same process, seem late, and be asked for again elsewhere.
@@ -111,9 +111,10 @@ class Surveying:
         None, too, if not all have a recipe. Those of one model have the same shape.
         """
         told = self._told.setdefault(worker, set())
+        if told.issuperset(shards):
+            return None
         known = [self.found[s][RECIPE] for s in shards if RECIPE in self.found.get(s, {})]
-        is_whole = len(known) == len(shards) and len({of.shape for of in known}) == 1
-        if told.issuperset(shards) or not is_whole:
+        if len(known) < len(shards) or len({of.shape for of in known}) > 1:
             return None
         told.update(shards)
         return np.stack(known)

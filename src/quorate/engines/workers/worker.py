@@ -147,7 +147,7 @@ class Chains:
             return found
 
     def prepare(self, shard: int, recipe: Array) -> None:
-        """Prepare a shard as the worker did that surveyed it, which saves a search."""
+        """Prepare a shard as the worker that surveyed it did, without a search."""
         target = self._target(shard)
         if isinstance(target.model, SearchingModel):
             with self._pulse.doing("prepare"):
@@ -313,10 +313,10 @@ class Worker:
 
 
 def surveyed(target: Target) -> Arrays:
-    """What a survey finds. Without a mode other shards have to say where the posterior lies.
+    """What a survey finds: a mode, its curvature and other modes; nothing if there is no mode.
 
-    The integrals of a model with groups, which searches by itself, are too costly for a search for
-    other modes.
+    Models that search by themselves, those with groups, are not searched for other modes: their
+    integrals are too costly.
     """
     if isinstance(target.model, SearchingModel):
         mode, cov = target.model.rough_fit(target.shard, target.n_shards)

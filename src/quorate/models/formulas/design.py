@@ -223,7 +223,8 @@ def _require_usable_response(name: str, learner: Learner) -> None:
     )
     require(
         name not in learner.groups,
-        f"The response `{name}` cannot be the groups, too. Group rows by another column.",
+        f"`{name}` is both the response and the column that defines groups. Group rows by another "
+        "column.",
     )
     low, high = learner.scan.ranges.get(name, (0.0, 1.0))
     require(

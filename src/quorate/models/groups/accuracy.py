@@ -1,7 +1,8 @@
 """How many nodes an integral needs, measured on the shard itself.
 
-Every shard chooses for itself, by a rule that depends on nothing but its rows. The holder that
-surveys a shard applies the rule, and tells the others what it found. The error is the difference to
+Every shard chooses for itself, by a rule that depends on nothing but the model and its rows. Of a
+regression, the holder that surveys a shard applies the rule and tells the others what it found; of
+a program, every holder applies it. The error is the difference to
 a finer quadrature, at points four standard deviations from a rough mode, and further out where the
 tails of the shard's posterior are heavier than those of a Gaussian. A shard's posterior is wider
 than that of all data, so draws rarely go further.
@@ -16,7 +17,8 @@ from quorate._types import Array, IntArray
 from quorate.errors import BadInputError
 
 FEWEST_FOR_MOMENTS = 5  # nodes in each dimension
-_WANTED, _TOLERATED = 0.1, 0.2  # log units: where more nodes are tried, and with the most of them
+_WANTED = 0.1  # log units, above which more nodes are tried
+_TOLERATED = 0.2  # log units, with the most nodes
 _STANDARD_DEVIATIONS = 4.0
 _FINER = 3  # rungs of the ladder from an effort to the one that it is compared with
 _MOST_COORDINATES = 12
@@ -78,11 +80,16 @@ class Measured(NamedTuple):
         """
         if self.error <= _TOLERATED:
             return self.effort
+        if np.isnan(self.error):
+            raise BadInputError(
+                "The integral over the parameters of groups is not a number near the mode. Check "
+                "the columns for extreme values, and the priors."
+            )
         raise BadInputError(
             f"The integral over the parameters of groups is off by {self.error:.2f} log units with "
-            f"{self.effort.n_nodes} nodes in each dimension; {_TOLERATED} is tolerated. Their "
-            "posterior is too far from a normal distribution: use more informative priors for "
-            "their standard deviations, or fewer varying coefficients."
+            f"{self.effort.n_nodes} nodes in each dimension; {_TOLERATED} is tolerated. The "
+            "posterior of these parameters is too far from a normal distribution: use more "
+            "informative priors for their standard deviations, or fewer varying coefficients."
         )
 
 

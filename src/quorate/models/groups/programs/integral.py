@@ -18,6 +18,7 @@ _FAR = 1e12  # standard deviations: no limit to Newton steps, except where curva
 _SHARES = (0.2, 1.0)  # of a step's length that a search tries
 _LONG = 1.0  # standard deviations; after a longer step, a group is not near its mode
 _SHORT = 0.1  # after which a climb has ended
+_LEAST_SHARE = 1e-6  # of a step, below which a climb has given up
 _MOST_STEPS = 60  # of a climb
 
 
@@ -52,11 +53,11 @@ def placed(joint: Joint, given: Arguments, backend: Backend) -> tuple[AnyArray, 
     begun = at_anchors.where(length > _LONG, _Climb(centres, spreads, none, none), xp)
 
     def goes_on(state: Any) -> Any:
-        return (state[0] < _MOST_STEPS) & (state[1].length > _SHORT).any()
+        return (state[0] < _MOST_STEPS) & state[1].goes_on.any()
 
     def climb_on(state: Any) -> Any:
         n_steps, climb = state
-        return n_steps + 1, _climbed(joint, climb, backend).where(climb.length > _SHORT, climb, xp)
+        return n_steps + 1, _climbed(joint, climb, backend).where(climb.goes_on, climb, xp)
 
     _, found = backend.loop_while(goes_on, climb_on, (0, begun))
     return found.z, found.spreads
@@ -77,6 +78,11 @@ class _Climb(NamedTuple):
     spreads: AnyArray  # (q, q, m), before the last step
     share: AnyArray  # (m,), of a Newton step that is tried
     length: AnyArray  # (m,), of the last Newton step, in standard deviations
+
+    @property
+    def goes_on(self) -> AnyArray:
+        """Which groups are neither near their modes nor stuck, (m,)."""
+        return (self.length > _SHORT) & (self.share > _LEAST_SHARE)
 
     def where(self, which: AnyArray, other: "_Climb", xp: Any) -> "_Climb":
         """Some groups as they are here, and all others as they are in `other`."""
