@@ -217,13 +217,17 @@ def polished(density: Density, fit: RoughFit) -> RoughFit:
 
 def _covariance(density: Density, mode: Array, rough: Array) -> Array:
     """Covariance from the curvature at the mode. Flat directions are given a moderate width."""
-    sds = np.sqrt(np.diag(rough))
-    steps = _STEP * np.diag(sds)
-    _, gradients = density(mode + np.concatenate([steps, -steps]))
-    bends = -(gradients[: len(mode)] - gradients[len(mode) :]) / (2 * _STEP * sds[:, None])
-    bends = np.nan_to_num(0.5 * (bends + bends.T))
-    values, axes = np.linalg.eigh(bends)
+    bends = curvature(lambda points: density(points)[1], mode, np.sqrt(np.diag(rough)))
+    values, axes = np.linalg.eigh(np.nan_to_num(bends))
     return np.asarray(axes / np.maximum(values, _WIDEST**-2) @ axes.T)
+
+
+def curvature(gradients: Callable[[Array], Array], point: Array, sds: Array) -> Array:
+    """Minus the second derivatives at a point, by differences of gradients at scale `sds`."""
+    steps = _STEP * np.diag(sds)
+    after, before = np.split(gradients(point + np.concatenate([steps, -steps])), 2)
+    bends = (before - after) / (2 * _STEP * sds[:, None])
+    return np.asarray(0.5 * (bends + bends.T))
 
 
 def _arranged(

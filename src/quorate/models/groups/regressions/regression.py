@@ -34,6 +34,7 @@ from quorate.models.groups.regressions.points import Derivatives, Points, RoughF
 from quorate.models.groups.regressions.preparation import (
     Adaptable,
     Recipe,
+    curvature,
     density,
     polished,
     prepared,
@@ -49,8 +50,6 @@ from quorate.models.regressions.families import Linear
 from quorate.models.regressions.family import Family
 from quorate.models.regressions.glm import GeneralisedLinearModel, Prepare
 from quorate.models.rows import RegressionRows
-
-_STEP = 1e-4  # of central differences, relative to standard deviations
 
 
 @dataclass(frozen=True)
@@ -192,17 +191,18 @@ class GroupedRegression:
 
     def _with_part_of_prior(self, fit: RoughFit, n_shards: float) -> RoughFit:
         """The fit with the prior to the power 1/K, by a Newton step; as it is if that fails."""
-        taken, dim = 1 - 1 / n_shards, self.dim
-        steps = _STEP * np.diag(np.sqrt(np.diag(fit.cov)))
-        points = np.concatenate([fit.mode[None], fit.mode + steps, fit.mode - steps])
-        gradients = self.log_prior_and_gradient_many(points)[1]
-        bends = (gradients[1 : dim + 1] - gradients[dim + 1 :]) / (2 * np.diag(steps)[:, None])
-        precision = np.linalg.inv(fit.cov) + taken * 0.5 * (bends + bends.T)
+        taken = 1 - 1 / n_shards
+
+        def gradients(points: Array) -> Array:
+            return self.log_prior_and_gradient_many(points)[1]
+
+        bends = curvature(gradients, fit.mode, np.sqrt(np.diag(fit.cov)))
+        precision = np.linalg.inv(fit.cov) - taken * bends
         values, axes = np.linalg.eigh(np.nan_to_num(precision))
         if not values[0] > 0:
             return fit
         cov = axes / values @ axes.T
-        return RoughFit(fit.mode - taken * cov @ gradients[0], cov)
+        return RoughFit(fit.mode - taken * cov @ gradients(fit.mode[None])[0], cov)
 
     def local_moments(self, points: Array, shard: Shard) -> Mapping[str, Moments]:
         kept = in_numpy(self._prepare(shard, _around(points)))
