@@ -157,11 +157,11 @@ def by_numpyro(program, rows, state_of, local="states/counties"):
     return from_numpyro(program, split=SPLIT, data=data, local=local)
 
 
-def by_pymc(rows, state_of, *, centred=True, local="states/counties"):
+def by_pymc(rows, state_of, *, centred=True, local="states/counties", names=None):
     """The model by PyMC: counties know their states, or rows know both groups."""
     from helpers.grouped_pymc import pm
 
-    coords = {"states": range(N_STATES), "counties": range(N_COUNTIES)}
+    coords = names or {"states": range(N_STATES), "counties": range(N_COUNTIES)}
     with pm.Model(coords=coords) as program:
         state, county, x, y = (pm.Data(name, rows[name]) for name in SPLIT)
         a, b = (pm.Normal(name, 0, 1.5) for name in ("a", "b"))

@@ -102,7 +102,7 @@ def test_group_specific_terms_become_local_parameters(table, rng):
     theirs = from_bambi(model)
     assert isinstance(theirs, PlateModel)
     assert theirs.levels[0].name == "g"
-    assert theirs.group_names.tolist() == sorted(set(table["g"]))
+    assert theirs.group_names[0].tolist() == sorted(set(table["g"]))
     assert set(theirs.levels[0].names) == {"1|g", "x|g"}
     ours = linear(
         ["Intercept", "x"],

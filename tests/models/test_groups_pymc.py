@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from helpers import nested_languages as nested
 from helpers.grouped import by_functions, frozen, gaussian_closed_form, one_way
 from helpers.grouped_programs import SPLIT, rows_of
 from helpers.grouped_pymc import pm, pymc_one_way
@@ -178,8 +179,32 @@ def test_groups_have_the_names_of_the_coords(rng):
         return from_pymc(program, {"g": 0, "y": 0}, local="shop")
 
     model, values = named("c", "a", "b"), rng.standard_normal((7, 2, 1))
-    assert model.group_names.tolist() == ["c", "a", "b"]
+    assert model.group_names[0].tolist() == ["c", "a", "b"]
     z = model.local_variables(values, np.array(["a", "c"]))["z"]
     np.testing.assert_array_equal(z[:, [1, 0]], values[:, :, 0])
     assert np.isnan(z[:, 2]).all()
-    assert named("a", "a", "b").group_names is None
+    assert named("a", "a", "b").group_names == (None,)
+
+
+def test_nested_groups_have_the_names_of_the_coords(rng):
+    """Unless a name tells no groups apart, or could be two names that a colon joins."""
+    rows, state_of = nested.table(rng)
+    states = [f"state {i}" for i in range(nested.N_STATES)][::-1]
+    counties = [f"county {i}" for i in range(nested.N_COUNTIES)]
+
+    def named(counties):
+        names = {"states": states, "counties": counties}
+        return nested.by_pymc(rows, state_of, names=names)
+
+    model = named(counties)
+    outer, inner = model.group_names
+    assert outer.tolist() == states
+    assert inner.tolist() == counties
+    labels = np.array([f"{states[state_of[c]]}:{counties[c]}" for c in (3, 0)])
+    pairs = [[state_of[3], 3], [state_of[0], 0]]
+    np.testing.assert_array_equal(model.pairs_of_numbers(labels), pairs)
+    for bad in (["twice", "twice", *counties[2:]], ["a:b", *counties[1:]]):
+        model = named(bad)
+        assert model.group_names[1] is None
+        labels = np.array([f"{states[state_of[c]]}:{c}" for c in (3, 0)])
+        np.testing.assert_array_equal(model.pairs_of_numbers(labels), pairs)

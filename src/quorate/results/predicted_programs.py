@@ -1,7 +1,7 @@
 """Prediction of new rows by programs: NumPyro, PyMC and functions."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from quorate.models.groups.programs.function_draws import GroupsOfRows
 from quorate.models.groups.programs.functions import LocalFunctions, functions_of
 from quorate.models.groups.programs.nested_functions import NestedFunctions
 from quorate.models.groups.programs.nested_plates import NestedPlateModel
-from quorate.models.groups.programs.plates import PlateModel
+from quorate.models.groups.programs.plates import PlateModel, numbers_of
 from quorate.models.groups.programs.simulation import KnownGroups, new_inputs
 from quorate.models.protocol import Model, Shard
 from quorate.models.rows import RowModel
@@ -136,22 +136,20 @@ def _of_nested_plates(
     """Predict rows by a program with two plates of groups that nest."""
     inputs, order = model.two.new_inputs(rows)
     outer, inner = (np.asarray(rows[column]) for column in model.two.columns)
-    names, pairs = draws.known.labels(), _pairs(draws.known.labels(1))
+    names, pairs = draws.known.labels(), model.pairs_of_numbers(draws.known.labels(1))
     _require_same_outer(pairs, outer, inner, model.two.columns)
-    some, found = draws.of_groups(names[np.isin(names.astype(np.int64), outer)])
+    numbers = numbers_of(names, model.group_names[0])
+    some, found = draws.of_groups(names[np.isin(numbers, outer)])
     groups = None
     if found:
         (first, of_outer), (second, of_inner) = found
-        numbers = first.astype(np.int64), _pairs(second)[:, 1]
-        groups = KnownGroups(numbers[0], of_outer), KnownGroups(numbers[1], of_inner)
+        groups = (
+            KnownGroups(numbers_of(first, model.group_names[0]), of_outer),
+            KnownGroups(model.pairs_of_numbers(second)[:, 1], of_inner),
+        )
     seeds = RowNumbers(rng, len(some)).seeds()
     drawn = _chosen(model.two.simulated(some, inputs, seeds, groups), variable)
     return Prediction(None, _as_given(drawn, order), ~np.isin(inner, pairs[:, 1]))
-
-
-def _pairs(labels: NDArray[Any]) -> IntArray:
-    """Numbers of the outer and the inner group of labels such as `3:17`, (m, 2)."""
-    return np.array([label.split(":") for label in labels], dtype=np.int64).reshape(-1, 2)
 
 
 def _require_same_outer(

@@ -129,9 +129,13 @@ def labels_of_level(shards: Shards, name: str, model: Model) -> NDArray[Any]:
     them, if it has any.
     """
     labels = shards.labels(name)
-    names: NDArray[Any] | None = getattr(model, "group_names", None)
-    if names is not None:
-        return np.asarray(names[labels])
+    levels: tuple[NDArray[Any] | None, ...] = getattr(model, "group_names", (None, None))
     if labels.dtype.names is None:
-        return labels
-    return np.array([":".join(map(str, pair)) for pair in labels.tolist()])
+        return _named(labels, levels[0])
+    columns = [labels[column] for column in labels.dtype.names]
+    pairs = [_named(of, names).tolist() for of, names in zip(columns, levels, strict=True)]
+    return np.array([":".join(map(str, pair)) for pair in zip(*pairs, strict=True)])
+
+
+def _named(labels: NDArray[Any], names: NDArray[Any] | None) -> NDArray[Any]:
+    return labels if names is None else np.asarray(names[labels])

@@ -175,6 +175,10 @@ class NestedNumpyroPlate:
         trace, _ = self._run_example(jax_in_float64().numpy.zeros(size))
         return axes_of_trace(trace, self.variables)
 
+    def group_names(self) -> tuple[None, None]:
+        """None: plates have no labels."""
+        return None, None
+
     def shown_names(self, level: int) -> tuple[str, ...]:
         """One name for each number that is reported of a group of a level."""
         size = sum(prod(site.shape) for site in self.sites)

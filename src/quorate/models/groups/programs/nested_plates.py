@@ -9,7 +9,7 @@ import numpy as np
 from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.models.arrays import AnyArray
-from quorate.models.axes import Axes
+from quorate.models.axes import Axes, Labels
 from quorate.models.checks import call
 from quorate.models.groups.levels import Level
 from quorate.models.groups.nesting import Nesting
@@ -17,7 +17,7 @@ from quorate.models.groups.programs import simulation
 from quorate.models.groups.programs.backends import Backend, JaxBackend
 from quorate.models.groups.programs.model import JaxProgramModel
 from quorate.models.groups.programs.nested import OuterProgram
-from quorate.models.groups.programs.plates import Constants
+from quorate.models.groups.programs.plates import Constants, numbers_of, usable_names
 from quorate.models.groups.programs.refusals import lacks_of_plates
 from quorate.models.groups.programs.shards import codes_of, nested_codes
 from quorate.models.protocol import Shard
@@ -95,6 +95,9 @@ class NestedPlate(Protocol):
 
     def axes(self) -> Axes:
         """Axes of global variables."""
+
+    def group_names(self) -> tuple[Labels | None, Labels | None]:
+        """Names of outer and inner groups by number; None where they have no names."""
 
 
 @dataclass(frozen=True)
@@ -304,8 +307,29 @@ class NestedPlateModel(JaxProgramModel):
         return self.two.plate.axes()
 
     @property
+    def group_names(self) -> tuple[Labels | None, Labels | None]:
+        """Names of outer and inner groups by number.
+
+        None where the program has none, where two groups have the same, and where one has a colon,
+        which joins the names of the levels.
+        """
+        outer, inner = map(usable_names, self.two.plate.group_names(), self.two.sizes)
+        return _without_colons(outer), _without_colons(inner)
+
+    def pairs_of_numbers(self, labels: Labels) -> IntArray:
+        """Numbers of the outer and inner groups of labels such as `3:17` or `WA:King`, (m, 2)."""
+        pairs = np.array([label.split(":") for label in labels], dtype=str).reshape(-1, 2)
+        levels = zip(pairs.T, self.group_names, strict=True)
+        texts = [(of, None if names is None else names.astype(str)) for of, names in levels]
+        return np.stack([numbers_of(of, names) for of, names in texts], axis=1)
+
+    @property
     def two(self) -> NestedPlateProgram:
         """The program of both levels."""
         two = self.program.two
         assert isinstance(two, NestedPlateProgram)
         return two
+
+
+def _without_colons(names: Labels | None) -> Labels | None:
+    return None if names is None or any(":" in name for name in names.astype(str)) else names

@@ -8,7 +8,7 @@ import numpy as np
 
 from quorate._types import Array
 from quorate.models.arrays import AnyArray, indexed
-from quorate.models.axes import Axes
+from quorate.models.axes import Axes, Labels
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.nested import OuterProgram
@@ -89,6 +89,10 @@ class NestedPymcPlate(PymcTerms):
 
     def axes(self) -> Axes:
         return axes_of_pymc(self.graph.model, self.graph.global_names, self.graph.split)
+
+    def group_names(self) -> tuple[Labels | None, Labels | None]:
+        outer, inner = map(self.graph.coords_of, self.graph.dimensions)
+        return outer, inner
 
 
 @dataclass(frozen=True)

@@ -260,12 +260,9 @@ class PlateModel(JaxProgramModel):
         return self.program.plate.axes(self.program.n_groups)
 
     @property
-    def group_names(self) -> Labels | None:
+    def group_names(self) -> tuple[Labels | None]:
         """Names of the groups by number, if the program gives each a name of its own."""
-        names = self.program.plate.group_names()
-        if names is None or len(np.unique(names)) < self.program.n_groups:
-            return None
-        return names
+        return (usable_names(self.program.plate.group_names(), self.program.n_groups),)
 
     def local_variables(self, values: Array, groups: Labels) -> dict[str, Array]:
         """Variables of the program from what is reported of some groups, (n, m, r).
@@ -284,11 +281,20 @@ class PlateModel(JaxProgramModel):
 
     def group_numbers(self, groups: Labels) -> IntArray:
         """The numbers of groups with these names, or these numbers if groups have no names."""
-        names = self.group_names
-        if names is None:
-            return np.asarray(groups, dtype=np.int64)
-        order = np.argsort(names)
-        return np.asarray(order[np.searchsorted(names[order], groups)])
+        return numbers_of(groups, self.group_names[0])
+
+
+def usable_names(names: Labels | None, n_groups: int) -> Labels | None:
+    """Names of n groups, if each has a name of its own."""
+    return None if names is None or len(np.unique(names)) < n_groups else names
+
+
+def numbers_of(groups: Labels, names: Labels | None) -> IntArray:
+    """The numbers of groups with these names, or these numbers if groups have no names."""
+    if names is None:
+        return np.asarray(groups, dtype=np.int64)
+    order = np.argsort(names)
+    return np.asarray(order[np.searchsorted(names[order], groups)])
 
 
 def started(initial: Any, default: Array, names: tuple[str, ...]) -> tuple[float, ...]:

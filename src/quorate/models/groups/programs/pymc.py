@@ -9,7 +9,6 @@ import numpy as np
 from quorate._types import Array
 from quorate.models.arrays import AnyArray, indexed
 from quorate.models.axes import Axes, Labels
-from quorate.models.axes import labels_of as coord_labels
 from quorate.models.groups.levels import Level
 from quorate.models.groups.programs.backends import JaxBackend
 from quorate.models.groups.programs.examination import Example, examined
@@ -86,8 +85,7 @@ class PymcPlate(PymcTerms):
         return self.graph.axis_of(name)
 
     def group_names(self) -> Labels | None:
-        values = self.graph.model.coords[self.graph.dimensions[0]]
-        return None if values is None else coord_labels(values)
+        return self.graph.coords_of(self.graph.dimensions[0])
 
 
 @dataclass(frozen=True)

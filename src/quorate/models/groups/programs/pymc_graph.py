@@ -11,6 +11,7 @@ import numpy as np
 from quorate._extras import jax_in_float64, load
 from quorate._types import Array
 from quorate.models.arrays import AnyArray
+from quorate.models.axes import Labels, labels_of
 from quorate.models.groups.programs.plates import Constants
 from quorate.models.groups.programs.pymc_forward import ForwardGraph
 from quorate.models.programs.pymc_graph import (
@@ -117,6 +118,11 @@ class LocalGraph:
     def dims_of(self, name: str) -> tuple[str, ...]:
         """The dimensions of a variable; none if it does not say."""
         return tuple(self.model.named_vars_to_dims.get(name, ()))
+
+    def coords_of(self, dimension: str) -> Labels | None:
+        """The labels of a dimension, if it has any."""
+        values = self.model.coords[dimension]
+        return None if values is None else labels_of(values)
 
     def _inputs(
         self, x: AnyArray, z: Locals, rows: Mapping[str, Any], constants: Constants
