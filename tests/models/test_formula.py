@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from quorate.errors import BadInputError
-from quorate.models import design, logistic
+from quorate.models import design, linear, logistic, negative_binomial
 
 
 @pytest.fixture
@@ -205,3 +205,22 @@ def test_levels_that_come_later(columns):
 def test_no_table(table, message):
     with pytest.raises(BadInputError, match=message):
         design("y ~ x", table)
+
+
+def test_a_column_named_like_another_parameter_is_refused(rng):
+    """Results have one entry for a name: the coefficient of the column would be lost."""
+    names = ("Intercept", "sigma", "phi", "sd_g__Intercept", "x")
+    table = {name: rng.normal(size=40) for name in names}
+    table |= {"y": rng.poisson(2.0, 40), "g": np.arange(40) % 8}
+    for family, formula, name in (
+        (linear, "y ~ sigma", "sigma"),
+        (linear, "y ~ sigma + (1 | g)", "sigma"),
+        (negative_binomial, "y ~ phi", "phi"),
+        (linear, "y ~ sd_g__Intercept + (1 | g)", "sd_g__Intercept"),
+    ):
+        with pytest.raises(BadInputError, match=f"`{name}` is a column here, and a parameter"):
+            family(design(formula, table))
+    with pytest.raises(BadInputError, match="column named `Intercept`"):
+        design("y ~ Intercept + x", table)
+    assert linear(design("y ~ 0 + Intercept + x", table)).names[:2] == ("Intercept", "x")
+    assert negative_binomial(design("y ~ sigma", table)).names[1] == "sigma"

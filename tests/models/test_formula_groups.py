@@ -123,6 +123,9 @@ TABLE = [
     ("y ~ age + (1 | day)", SLOPE, [Level("day", ONE, (1,))], "day"),
     ("y ~ C(visit) + (1 | visit)", None, [Level("visit", ONE, (1,))], "visit"),
     ("y ~ center(age) + (scale(age) | trt)", None, None, "trt"),
+    ("y ~ -1 + age + (1 | patient)", ("age",), patient(ONE), "patient"),
+    ("y~-1+age+(-1+age|patient)", ("age",), patient(("age",)), "patient"),
+    ("y ~ +age + (1 | patient)", SLOPE, patient(ONE), "patient"),
     ("y ~ age", SLOPE, [], ""),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 
 import quorate
 from helpers.processes import MeanModel
-from quorate.errors import BadInputError, ChangedModelWarning
+from quorate.errors import BadInputError, ChangedModelWarning, JournalError
 from quorate.run import kept_model
 
 DRAWS = 300
@@ -111,3 +111,12 @@ def test_the_model_that_was_kept_is_opened_without_a_word(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert go_on(folder).n_draws == 2 * DRAWS
+
+
+def test_a_second_run_in_the_same_folder_leaves_the_first_as_it_was(folder):
+    """Another process may pickle the same model to other bytes; here it is another model."""
+    before = (folder / kept_model.NAME).read_bytes()
+    with pytest.raises(JournalError, match="exists already: resume that run"):
+        run(folder, OtherModel())
+    assert (folder / kept_model.NAME).read_bytes() == before
+    assert go_on(folder).n_draws == 2 * DRAWS

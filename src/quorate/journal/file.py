@@ -88,12 +88,18 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def make(folder: Path, configuration: Mapping[str, Any]) -> None:
-    """Create the file atomically: after an interruption it is complete or absent."""
+def require_none(folder: Path) -> None:
+    """Refuse a folder that has a journal."""
     path = folder / NAME
     if path.exists():
         way_out = "resume that run, or choose another folder"
         raise JournalError(str(path), "exists already", way_out)
+
+
+def make(folder: Path, configuration: Mapping[str, Any]) -> None:
+    """Create the file atomically: after an interruption it is complete or absent."""
+    path = folder / NAME
+    require_none(folder)
     partial = folder / f"{NAME}.partial"
     for left_over in (partial, f"{partial}-wal", f"{partial}-shm", f"{path}-wal", f"{path}-shm"):
         Path(left_over).unlink(missing_ok=True)

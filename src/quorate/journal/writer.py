@@ -62,6 +62,11 @@ class Journal:
         self._connection = journal_file.connect(folder, writable=True)
         self._identity = _identity(self._path)
 
+    @staticmethod
+    def require_none(folder: Path) -> None:
+        """Refuse a folder that has a journal, before anything is written to it."""
+        journal_file.require_none(folder)
+
     @classmethod
     def create(cls, folder: Path, configuration: Mapping[str, Any]) -> "Journal":
         """The journal of a new run, which `configuration`, of JSON values, describes."""

@@ -53,6 +53,7 @@ def begun(
     records
         Records that the journal begins with.
     """
+    Journal.require_none(folder)
     things = packed({"model": model, "sampler": sampler})
     kept_model.keep(folder, things)
     checksum = kept_model.checksum(things)

@@ -59,7 +59,12 @@ class Teacher:
         )
         slices = matrices.model_spec.rhs.term_slices.items()
         terms = {str(term): names[where] for term, where in slices if names[where]}
-        terms.pop("1", None)  # the intercept, which has a name
+        has_constant = terms.pop("1", None) is not None  # the intercept, which has a name
+        require(
+            not (has_constant and "Intercept" in matrices.model_spec.rhs.required_variables),
+            f"The table has a column named `Intercept`, and formula {self.formula!r} has a "
+            "constant term of that name. Rename the column, or begin with `0 +`.",
+        )
         return Fixed(names, responses[0], matrices.model_spec, terms)
 
     def extras(self, written: Iterable[tuple[str, str]]) -> dict[str, tuple[Any, ...]]:

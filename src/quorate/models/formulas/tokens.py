@@ -59,9 +59,19 @@ class Response:
 
 
 def tokens_of(formula: str) -> list[Token]:
-    """The tokens of a formula."""
+    """The tokens of a formula. A tilde is one of its own, also before a sign as in `~ -1`."""
     tokenize = load("formulaic.parser.algos.tokenize", "formula").tokenize
-    return [Token(one.kind.value, one.token, one.source_start) for one in tokenize(formula)]
+    found = (Token(one.kind.value, one.token, one.source_start) for one in tokenize(formula))
+    return [token for one in found for token in _with_own_tilde(one, formula)]
+
+
+def _with_own_tilde(token: Token, formula: str) -> Iterator[Token]:
+    signs = token.text[1:]
+    if token.kind == "operator" and token.text.startswith("~") and signs:
+        yield Token(token.kind, "~", token.start)
+        yield Token(token.kind, signs, formula.index(signs[0], token.start + 1))
+    else:
+        yield token
 
 
 def response_of(formula: str, tokens: Sequence[Token]) -> Response:

@@ -239,6 +239,7 @@ def generalised_linear_model(
     require(len(names) >= 1, f"A model needs at least one column, not {columns!r}.")
     twice = sorted({name for name in names if names.count(name) > 1})
     require(not twice, f"Names of columns must differ. Rename {', '.join(twice)}.")
+    require_own_names(names, family.scale_names)
     chosen = spread_over(priors or {}, [*names, *family.scale_names], terms)
     scales = [
         parse(chosen.get(name, words), "scale")
@@ -251,6 +252,16 @@ def generalised_linear_model(
         scales[0] if scales else None,
         encoding,
         scales[1] if len(scales) > 1 else None,
+    )
+
+
+def require_own_names(columns: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse columns that are named like another parameter: results have one entry for a name."""
+    taken = [name for name in columns if name in others]
+    require(
+        not taken,
+        f"`{', '.join(taken)}` is a column here, and a parameter of the model has the same name. "
+        "Rename the column.",
     )
 
 

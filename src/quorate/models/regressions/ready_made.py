@@ -18,6 +18,7 @@ from quorate.models.regressions.glm import (
     GeneralisedLinearModel,
     generalised_linear_model,
     named_coefficients,
+    require_own_names,
 )
 from quorate.models.regressions.particular_priors import spread_over
 from quorate.models.regressions.robust import Student
@@ -229,6 +230,7 @@ def _regression(
     fixed = generalised_linear_model(family, columns, prior, others, scale_priors)
     if not levels:
         return fixed
+    require_own_names(names, sds)
     _require_nested(levels)
     _require_few(fixed.family, levels)
     lkj = grouping.lkj
