@@ -1,7 +1,9 @@
 """Result, report, live page and stopping rule tell the same of one run: ESS, and who is gone."""
 
+import os
 import re
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from quorate.report import report
 from quorate.results.summary import gone_in_words
 from quorate.run.history import History
 
-WORKERS, FAULTS = 6, "slow:1x5,dead:1@2"
+WORKERS, FAULTS = 6, "slow:1x5"
 AT_WORK = ("starting", "working", "ended")
 
 
@@ -26,9 +28,21 @@ def run(folder, seed, **options):
     X = np.column_stack([np.ones(400), rng.normal(size=400)])  # noqa: N806
     rows = {"X": X, "y": X @ [1.0, 2.0] + 1.5 * rng.normal(size=400)}
     model = linear(["one", "x"])
-    return folder, quorate.sample(
-        model, rows, seed=seed, run_dir=folder, progress=False, check=False, **options
-    )
+    options = {"progress": False, "check": False} | options
+    return folder, quorate.sample(model, rows, seed=seed, run_dir=folder, **options)
+
+
+class KillsTheLast:
+    """Kills the last worker as soon as it has a process: no run ends before that is known."""
+
+    def __init__(self):
+        self.done = False
+
+    def __call__(self, progress):
+        pid = progress.workers[WORKERS - 1].pid if progress.workers else None
+        if not self.done and pid is not None:
+            self.done = True
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module", params=["adaptive", "grouped", "coded", "exact"])
@@ -38,8 +52,10 @@ def ended(request, tmp_path_factory, seed):
     if request.param == "exact":
         kind = {"method": "exact"}
     options = {"workers": WORKERS, "redundancy": 3, "draws": 600, "faults": FAULTS, **kind}
-    folder = tmp_path_factory.mktemp("runs") / request.param
-    return run(folder, seed, engine=Processes(restarts=0), **options)
+    folder, attack = tmp_path_factory.mktemp("runs") / request.param, KillsTheLast()
+    found = run(folder, seed, engine=Processes(restarts=0), progress=attack, **options)
+    assert attack.done
+    return found
 
 
 def history_of(folder):
