@@ -233,3 +233,39 @@ def test_settled_cuts(by, groups, chosen):
 def test_cuts_that_tear_groups(by):
     with pytest.raises(BadInputError, match=f"by='{by}' would put rows of one group.*by='group:g'"):
         Cut(by).settled("g")
+
+
+def test_ids_of_a_csv_file_keep_their_zeros(tmp_path):
+    """`007` and `7` are two groups. If no id has a zero in front, ids are numbers."""
+    ids = ["007", "7", "010", "-3", "0"]
+    (tmp_path / "padded.csv").write_text("g,i\n" + "".join(f"{g},{i}\n" for i, g in enumerate(ids)))
+    shards = write_shards(tmp_path / "padded.csv", 2, tmp_path / "padded", by="group:g")
+    assert shards.labels("group").tolist() == sorted(ids)
+    numbers = [12, 7, 10, -3, 0]
+    (tmp_path / "plain.csv").write_text("g,i\n" + "".join(f"{g},1\n" for g in numbers))
+    shards = write_shards(tmp_path / "plain.csv", 2, tmp_path / "plain", by="group:g")
+    assert shards.labels("group").tolist() == sorted(numbers)
+    pq.write_table(pa.table({"g": ["12", "7"]}), tmp_path / "text.parquet")
+    shards = write_shards(tmp_path / "text.parquet", 2, tmp_path / "text", by="group:g")
+    assert shards.labels("group").tolist() == ["12", "7"]
+
+
+def test_a_csv_file_whose_later_rows_do_not_fit_the_first(tmp_path):
+    """pyarrow infers types from the first megabyte: here ids and x are whole numbers there."""
+    n = 200_000
+    rows = [f"{i % 500},{i % 7},1\n" for i in range(n)]
+    rows += ["N250,0.5,2\n", "N251,2,3\n"]
+    (tmp_path / "late.csv").write_text("g,x,i\n" + "".join(rows))
+    shards = write_shards(tmp_path / "late.csv", 2, tmp_path / "late", by="group:g")
+    assert {"N250", "N251", "0", "499"} < set(shards.labels("group").tolist())
+    x, i = rows_of(shards, "x", "i")
+    assert sorted(x[i > 1]) == [0.5, 2.0]
+    assert len(x) == n + 2
+
+
+def test_csv_files_whose_ids_have_different_types(tmp_path):
+    (tmp_path / "a.csv").write_text("g,i\n1,1\n2,2\n")
+    (tmp_path / "b.csv").write_text("g,i\nN1,3\n2,4\n")
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    shards = write_shards(files, 2, tmp_path / "s", by="group:g")
+    assert shards.labels("group").tolist() == ["1", "2", "N1"]

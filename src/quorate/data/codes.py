@@ -3,6 +3,7 @@
 A column is read once, batch by batch. Memory holds its distinct values, and four bytes a row.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -11,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.data.files import Files
 from quorate.data.tables import Table
 from quorate.errors import BadInputError, require
 
 Codes = NDArray[np.int32]
 OWNERS = "owners"  # stored with labels: the shard of every row
 LEVELS = ("group", "inner")  # arrays of a shard that hold the codes of groups, outer level first
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as a 64-bit integer is written
 _LONGEST_LABEL = 200  # characters; labels have one width
 _SECOND = 32  # bits of the code of the second column, in the key of a pair
 
@@ -50,16 +53,20 @@ def strata_of(table: Table, column: str, most: int) -> Codes:
 
 def groups_of(table: Table, columns: tuple[str, ...]) -> dict[str, Groups]:
     """The groups that a column defines, by the name of their array; or those of two that nest."""
+    read = table.with_text_ids(columns) if isinstance(table, Files) else table
     first, *more = [_Values(column, "groups") for column in columns]
     pairs: dict[int, int] = {}
     parts = []
-    for batch in table.batches(columns):
+    for batch in read.batches(columns):
         numbers = first.add(batch[first.column])
         for second in more:
             keys = numbers.astype(np.int64) << _SECOND | second.add(batch[second.column])
             numbers = _numbered(keys, pairs)
         parts.append(numbers)
     numbers = np.concatenate(parts)
+    if read is not table:
+        for values in (first, *more):
+            values.settle_numbers()
     if more:
         return _nested(first, more[0], np.array(list(pairs)), numbers)
     return {LEVELS[0]: Groups(first.column, first.ranks()[numbers], first.labels())}
@@ -115,6 +122,11 @@ class _Values:
             f"{self._what} takes more than {self.most or 0:,} values. Cut it into intervals first.",
         )
         return numbers
+
+    def settle_numbers(self) -> None:
+        """Make whole numbers of text that says nothing else, as `7` does, and `007` does not."""
+        if all(isinstance(text, str) and _WHOLE.fullmatch(text) for text in self.numbers):
+            self.numbers = {int(text): number for text, number in self.numbers.items()}
 
     def _sorted(self) -> list[Any]:
         require(

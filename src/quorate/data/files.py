@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._extras import load
+from quorate.data import csv_types
 from quorate.errors import BadInputError, require
 
 Columns = dict[str, NDArray[Any]]
@@ -88,6 +89,13 @@ class Files:
         """N."""
         return sum(self.rows_per_file)
 
+    def with_text_ids(self, columns: tuple[str, ...]) -> "Files":
+        """The table with text in place of whole numbers in some columns, if all files are CSV."""
+        if not are_csv(self.paths):
+            return self
+        schemas = (csv_types.with_text_ids(schema, columns) for schema in self.schemas)
+        return replace(self, schemas=tuple(schemas))
+
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
         schema = common_schema(self.paths, self.schemas, names)
         for path in self.paths:
@@ -112,10 +120,18 @@ def common_schema(paths: Sequence[object], schemas: Sequence[Any], names: Sequen
         try:
             fields += arrow.unify_schemas(each, promote_options="permissive")
         except arrow.ArrowException as error:
+            if are_csv(paths):  # their types were only inferred
+                fields.append(arrow.field(name, arrow.string()))
+                continue
             types = ", ".join(sorted({str(schema.field(name).type) for schema in each}))
             message = f"Column `{name}` has different types in its files: {types}. Use one."
             raise BadInputError(message) from error
     return arrow.schema(fields)
+
+
+def are_csv(paths: Sequence[object]) -> bool:
+    """Whether all files are CSV."""
+    return all(_is(path, _CSV) for path in paths)
 
 
 def columns_of(batch: Any, schema: Any) -> Columns:
@@ -126,8 +142,8 @@ def columns_of(batch: Any, schema: Any) -> Columns:
     return {each.name: to_numpy(each) for each in narwhals.from_native(table).iter_columns()}
 
 
-def _is(path: Path, endings: tuple[str, ...]) -> bool:
-    return path.name.lower().endswith(endings)
+def _is(path: object, endings: tuple[str, ...]) -> bool:
+    return str(path).lower().endswith(endings)
 
 
 @contextmanager
@@ -146,8 +162,7 @@ def _schema_and_length(path: Path) -> tuple[Any, int]:
         if _is(path, _PARQUET):
             with load("pyarrow.parquet", "data").ParquetFile(path) as file:
                 return file.schema_arrow, file.metadata.num_rows
-        with load("pyarrow.csv", "data").open_csv(path) as reader:
-            return reader.schema, sum(batch.num_rows for batch in reader)
+        return csv_types.schema_and_length(path)
 
 
 def _record_batches(path: Path, schema: Any) -> Iterator[Any]:
