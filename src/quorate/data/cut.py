@@ -13,6 +13,7 @@ from quorate.errors import require
 COMMAND = "command"  # in `made_by`: one that draws from the same posterior
 _SHUFFLE, _FILES, _GROUP = "shuffle", "files", "group"
 _IN_PLACE, _RANDOM = "in-place", "in-place-random"
+_WAYS = (_SHUFFLE, _FILES, "stratify", _GROUP, _IN_PLACE, _RANDOM)
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,13 @@ class Cut:
     made_by: Mapping[str, Any] | None = None
     na: NA = "raise"
     scratch: str | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.by is None or (isinstance(self.by, str) and self._way in _WAYS),
+            f"by cannot be {self.by!r}. Use 'shuffle', 'files', 'stratify:COLUMN', 'group:COLUMN' "
+            "or 'in-place', or leave it out.",
+        )
 
     @property
     def is_in_place(self) -> bool:

@@ -146,11 +146,11 @@ def grouped(groups: IntArray | Codes, n_shards: int, seed: int) -> Owners:
 def _by_files(rows_per_file: Sequence[int], n_shards: int) -> Owners:
     """File s is shard s."""
     n_files = len(rows_per_file)
-    require(n_files > 0, "by='files' needs data in files, not in memory. Use by='shuffle'.")
+    require(n_files > 0, "by='files' needs data in files, not in memory. Leave out `by`.")
     require(
         n_files == n_shards,
         f"by='files' makes {n_files} files into {n_files} shards, not {n_shards}. Use "
-        f"n_shards={n_files}, or by='shuffle'.",
+        f"n_shards={n_files}, or leave out `by`.",
     )
     for file, n_rows in enumerate(rows_per_file):
         require(n_rows > 0, f"File {file}, counted from 0, has no rows. Leave it out.")
