@@ -82,6 +82,34 @@ def test_chains_that_stay_where_they_began_are_not_good(rng, seed):
     assert verdict(moving, one_mode, seed).verdict == "do not trust"
 
 
+def slow_draws(rng, n_steps, memory=0.95):
+    """Draws of chains that forget a step by this factor: 39 are worth one."""
+    x = rng.standard_normal((N_CHAINS, 2))
+    steps = [x]
+    for _ in range(n_steps - 1):
+        x = memory * x + np.sqrt(1 - memory**2) * rng.standard_normal(x.shape)
+        steps.append(x)
+    return np.concatenate(steps)
+
+
+def heavy_tails(points):
+    """Weights of points around the draws are too uneven to tell anything."""
+    return -1.5 * np.log(np.sum(points**2, axis=1) + 1e-3)
+
+
+def test_slow_chains_are_usable_if_they_are_short_or_cannot_be_checked(rng, seed):
+    short = verdict(slow_draws(rng, 40), one_mode, seed)
+    assert short.verdict == "usable", short
+    assert "so tails may be missing" in short.advice
+    long = slow_draws(rng, 400)
+    assert verdict(long, one_mode, seed).verdict == "good"
+    unchecked = verdict(long, heavy_tails, seed)
+    assert "so tails may be missing" in unchecked.advice
+    assert unchecked.verdict != "good"
+    quick = verdict(rng.standard_normal(long.shape), heavy_tails, seed)
+    assert "so tails may be missing" not in quick.advice
+
+
 def test_disputes_are_not_trusted(draws, seed):
     found = verdict(draws, one_mode, seed, disputes={(1, 3)})
     assert found.verdict == "do not trust"

@@ -41,6 +41,8 @@ from quorate.trust.verdict import (
 _R_HATS = (1.05, 1.1)
 _ERRORS = 3.0  # standard errors by which R-hat must exceed its limit
 _ESS = (100.0, 50.0)  # least effective draws of a good and of a usable run
+_SLOW = 0.15  # effective draws relative to draws, below which chains are slow
+_FEW_OF_A_CHAIN = 2.5  # effective draws, with fewer of which slow chains are too short
 _MISSED = (0.02, 0.1)  # share of the posterior mass where no chain has been
 _AT_ONCE = 10_000  # draws that are looked at together: a copy of all takes as much memory
 _OUTSIDE = 1.2  # times the distance of the farthest draw
@@ -105,16 +107,19 @@ class ExactQuestion:
         points, proposal = points[: len(log_posterior)], self.proposal()
         weighted, k_hat = smoothed(points, log_posterior, proposal.log_density(points))
         ess = ess_of_chains(self.draws, self.n_chains) if self.ess is None else self.ess
+        is_reliable = weighted.ess >= FEWEST and grade(k_hat, K_HATS) != DO_NOT_TRUST
         variables = self.variables or self.model.constrain(self.draws)
         reasons = [
             *_of_disputes(self.disputes),
             *_of_chains(in_chains(self.draws, self.n_chains), ess, self.model.names),
             *self._of_missed_mass(weighted),
+            *_of_slow_chains(
+                ess, len(self.draws), self.n_chains, self.model.names, is_checked=is_reliable
+            ),
             *of_moments(weighted, k_hat, self.draws, self.model.names, ess),
         ]
         findings = compared(self.fits)
         word = max((reason.word for reason in reasons), key=badness, default=GOOD)
-        is_reliable = weighted.ess >= FEWEST and grade(k_hat, K_HATS) != DO_NOT_TRUST
         return Verdict(
             verdict=word,
             k_hat=k_hat,
@@ -167,6 +172,24 @@ def _of_chains(chains: Array, ess: Array, names: Sequence[str]) -> Iterator[Reas
     if word != GOOD:
         why = f"the draws of {names[fewest]} are worth only {ess[fewest]:.0f} independent ones"
         yield Reason(word, why, _LONGER)
+
+
+def _of_slow_chains(
+    ess: Array, n_draws: int, n_chains: int, names: Sequence[str], *, is_checked: bool
+) -> Iterator[Reason]:
+    """A reason from chains so slow that they may not have reached the tails.
+
+    `is_checked` says that weighted points could tell whether they have.
+    """
+    slowest = int(np.argmin(np.nan_to_num(ess, nan=np.inf)))
+    share, of_a_chain = ess[slowest] / n_draws, ess[slowest] / n_chains
+    if share < _SLOW and (of_a_chain < _FEW_OF_A_CHAIN or not is_checked):
+        yield Reason(
+            USABLE,
+            f"the chains are slow: {n_draws / n_chains:.0f} draws of {names[slowest]} by one chain "
+            f"are worth {of_a_chain:.1f} independent ones, so tails may be missing",
+            f"{_LONGER}, or use more informative priors",
+        )
 
 
 def _few(ess: float) -> Word:
