@@ -12,7 +12,7 @@ from quorate.errors import BadInputError
 from quorate.models import design, linear, logistic, poisson
 from quorate.models.regressions.families import Linear, Logistic, NegativeBinomial, Poisson
 from quorate.models.regressions.robust import Student
-from quorate.results.local import spaced
+from quorate.results.local import scattered
 
 N_GROUPS, SIZE, TAU, SIGMA = 100, 5, 0.8, 0.6
 DRAWS = 400
@@ -77,7 +77,7 @@ def test_new_groups_are_drawn_from_the_distribution_of_groups(fitted):
     rows = {"x": np.ones(20), "shop": np.array([f"new {number:02}" for number in range(20)])}
     found = fitted.predict(rows, 200)
     assert found.is_new.all()
-    intercept, slope, sigma, tau = parts(fitted, spaced(DRAWS, 200))
+    intercept, slope, sigma, tau = parts(fitted, scattered(DRAWS, 200))
     left = (found.expected - intercept - slope) / tau
     assert_mean(left, np.zeros(20))
     assert_mean(left.reshape(-1, 1) ** 2, np.ones(1))
@@ -90,7 +90,7 @@ def test_new_groups_are_drawn_from_the_distribution_of_groups(fitted):
 def test_rows_of_a_new_group_share_its_coefficients(fitted):
     rows = pd.DataFrame({"x": [0.0, 1.0, 0.0], "shop": ["new", "new", "newer"]})
     found = fitted.predict(rows, 50)
-    _, slope, _, _ = parts(fitted, spaced(DRAWS, 50))
+    _, slope, _, _ = parts(fitted, scattered(DRAWS, 50))
     np.testing.assert_allclose(found.expected[:, [1]] - found.expected[:, [0]], slope, rtol=1e-9)
     assert not np.allclose(found.expected[:, 2], found.expected[:, 0])
 
@@ -167,7 +167,7 @@ def test_models_without_groups(seed):
     table = {"n": rng.poisson(np.exp(0.5 + 0.3 * x)).astype(float), "x": x}
     result = quorate.sample(poisson(design("n ~ x", table)), table, seed=seed, **FEW)
     found = result.predict({"x": np.array([0.0, 2.0])}, 50)
-    betas = result.unconstrained[spaced(DRAWS, 50)]
+    betas = result.unconstrained[scattered(DRAWS, 50)]
     expected = np.exp(betas[:, [0]] + betas[:, [1]] * [0.0, 2.0])
     np.testing.assert_allclose(found.expected, expected, rtol=1e-9)
     assert not found.is_new.any()

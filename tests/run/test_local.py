@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import quorate
 from helpers.one_way import Nested, OneWay, planes, rows, table
 from helpers.processes import KillsAWorker, MeanModel, killed_when_it_speaks, workers_of
 from quorate.data.write import ShardSet
 from quorate.errors import BadInputError, FewGroupsWarning, WorkerFailedError
-from quorate.results.local import spaced
+from quorate.results.local import FEWEST_POINTS, scattered
 from quorate.results.local_tree import long_table
 from quorate.results.saved_local import FILE
 from quorate.run.few_groups import FEWEST
@@ -45,10 +47,16 @@ def result(fitted):
     return fitted
 
 
+def summarised(result):
+    """The draws that a summary is of, if nobody says how many."""
+    n = max(FEWEST_POINTS, result.local.work.affordable)
+    return result.unconstrained[scattered(result.n_draws, n)]
+
+
 @pytest.fixture(scope="module")
 def expected(fitted, data):
     """Moments of u in closed form, from all rows in one shard: mean, sd and skewness, (m,)."""
-    points = fitted.unconstrained[spaced(fitted.n_draws, 200)]
+    points = summarised(fitted)
     _, means, variances = OneWay().local(points, data)
     mean = means.mean(axis=0)
     gaps = means - mean
@@ -129,7 +137,7 @@ def test_a_run_is_opened_again_after_a_resume(result, data, tmp_path):
     later = more.local.summary()  # what is in the folder is not of these draws
     assert not np.array_equal(later, first)
     np.testing.assert_array_equal(opened(run).summary(), later)
-    points = more.unconstrained[spaced(more.n_draws, 200)]
+    points = summarised(more)
     means = OneWay().local(points, data)[1].mean(axis=0)
     np.testing.assert_allclose(later["mean"], means, atol=1e-10)
 
@@ -147,7 +155,7 @@ def test_groups_of_excluded_shards_are_left_out(result):
 def test_a_merge_has_local_parameters_too(data, tmp_path):
     with pytest.warns(FewGroupsWarning, match=r"only 15 groups.*below about 200.*method='exact'"):
         result = sample(table(data), tmp_path / "run", method="merge", draws=300, workers=2)
-    points = result.unconstrained[spaced(300, 200)]
+    points = summarised(result)
     means = OneWay().local(points, data)[1].mean(axis=0)
     np.testing.assert_allclose(result.local.summary()["mean"], means, rtol=1e-8, atol=1e-10)
     np.testing.assert_array_equal(opened(tmp_path / "run").points, result.unconstrained)
@@ -200,7 +208,7 @@ def test_draws_are_joint_with_those_of_the_global_parameters(result, data):
 def test_two_levels(data, tmp_path):
     result = sample(table(data), tmp_path / "run", Nested(), workers=3, draws=256)
     local = result.local
-    points = result.unconstrained[spaced(result.n_draws, 200)]
+    points = summarised(result)
     direct = Nested().local_moments(points, data)
     parts = {"plane": sorted(set(table(data)["plane"])), "plane:part": pairs(data)}
     for level, names in parts.items():
@@ -326,3 +334,21 @@ def test_a_coordinator_killed_on_the_way_leaves_nothing_half_done(result, expect
     assert int(killed_when_it_speaks(SCRIPT.format(run=result.run_dir))) >= 1
     assert not (Path(result.run_dir) / FILE).exists()
     assert_as_expected(result.local.summary(), expected)
+
+
+@given(n_all=st.integers(1, 5000), n=st.integers(1, 6000))
+def test_scattered_numbers_are_one_of_each_part(n_all, n):
+    found = scattered(n_all, n)
+    n = min(n, n_all)
+    np.testing.assert_array_equal(found, scattered(n_all, n))
+    assert len(set(found.tolist())) == n
+    ends = np.arange(n + 1) * n_all // n
+    assert (found >= ends[:-1]).all()
+    assert (found < ends[1:]).all()
+
+
+def test_scattered_draws_are_of_all_chains():
+    """Every 25th draw of 125 chains in turn would be of five chains."""
+    found = scattered(5000, 200)
+    assert len(set((found % 125).tolist())) > 80
+    assert len(set((np.arange(0, 5000, 25) % 125).tolist())) == 5

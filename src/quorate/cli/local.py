@@ -17,7 +17,7 @@ from quorate.cli.options import RUN, options_of
 from quorate.engines.options import Processes
 from quorate.errors import BadInputError, require
 from quorate.results.level_summary import LevelSummary
-from quorate.results.local import INTERVAL, N_POINTS
+from quorate.results.local import INTERVAL
 from quorate.results.local_tree import long_table
 from quorate.run.local import opened
 
@@ -40,10 +40,8 @@ _FORMATS = (".nc", ".parquet", ".csv")
 @click.option(
     "--points",
     type=int,
-    default=N_POINTS,
-    show_default=True,
     metavar="M",
-    help="Average over M draws of the global parameters.",
+    help="Average over M draws of the global parameters.  [default: 200 or more]",
 )
 @options_of(Processes, ["processes"])
 @click.option(
@@ -57,7 +55,7 @@ def local_command(
     run_dir: Path,
     groups: str | None,
     level: str | None,
-    points: int,
+    points: int | None,
     processes: int | None,
     output: Path | None,
 ) -> None:
@@ -69,7 +67,7 @@ def local_command(
     if output is not None:
         _check_output(output)
     require(
-        groups is None or (level is None and points == N_POINTS),
+        groups is None or (level is None and points is None),
         "--level and --points are for summaries. Leave them out, or leave out --groups.",
     )
     require(

@@ -9,7 +9,7 @@ from quorate.report.posterior_sections import MOST_DECIMALS, decimals_of
 from quorate.report.svg import Pictures
 from quorate.results.html import Html, code, element, fixed, joined, note, scrolling, table
 from quorate.results.level_summary import LevelSummary
-from quorate.results.local import INTERVAL, spaced
+from quorate.results.local import INTERVAL, scattered
 from quorate.results.saved_local import LocalSummaries, digest_of, load
 
 _MOST_LISTED, _MOST_SHOWN = 10, 30
@@ -36,7 +36,7 @@ def _is_of_these_draws(found: LocalSummaries, evidence: Evidence) -> bool:
     draws = evidence.merged
     if not len(draws) or found.n_points < 1:
         return False
-    return found.digest == digest_of(draws[spaced(len(draws), found.n_points)])
+    return found.digest == digest_of(draws[scattered(len(draws), found.n_points)])
 
 
 def _level(level: LevelSummary, pictures: Pictures) -> Html:

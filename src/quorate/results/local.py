@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-N_POINTS = 200  # draws of the global parameters that summaries are made of
+FEWEST_POINTS = 200  # draws of the global parameters that summaries are made of, at least
 INTERVAL = 0.94
 _AXES = (("group", "parameter"), ("inner", "inner_parameter"))  # of the levels
 _MOST_NAMED = 5
@@ -34,6 +34,10 @@ class LocalWork(Protocol):
 
     def labels(self) -> list[NDArray[Any]]:
         """Labels of the groups of each level; the place of a label is the code of its group."""
+
+    @property
+    def affordable(self) -> int:
+        """Points at which moments take about half a second."""
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -119,7 +123,7 @@ class LocalParameters:
         level: str | None = None,
         *,
         interval: float = INTERVAL,
-        points: int = N_POINTS,
+        points: int | None = None,
         engine: Any = None,
         workers: int | None = None,
         progress: Progress | None = None,
@@ -137,7 +141,8 @@ class LocalParameters:
         interval
             Probability of the interval.
         points
-            Number of draws of the global parameters to average over, evenly spaced.
+            Number of draws of the global parameters to average over, from all chains. By default as
+            many as take about half a second, and at least 200.
         engine
             As for `sample`; that of the run by default.
         workers
@@ -153,7 +158,7 @@ class LocalParameters:
         level: str | None = None,
         *,
         interval: float = INTERVAL,
-        points: int = N_POINTS,
+        points: int | None = None,
         engine: Any = None,
         workers: int | None = None,
         progress: Progress | None = None,
@@ -235,15 +240,16 @@ class LocalParameters:
         )
 
     def level_summary(
-        self, level: str | None = None, points: int = N_POINTS, **asked: Any
+        self, level: str | None = None, points: int | None = None, **asked: Any
     ) -> LevelSummary:
         """The summary of a level as arrays; parameters are those of `summary`."""
         place = self._place(level)
-        return self._summaries(points, **asked)[place]
+        n_points = max(FEWEST_POINTS, self.work.affordable) if points is None else points
+        return self._summaries(n_points, **asked)[place]
 
     def _summaries(self, n_points: int, **asked: Any) -> tuple[LevelSummary, ...]:
         """Summaries of all levels: from the run's folder, or of workers, and then saved there."""
-        numbers = spaced(len(self.points), n_points)
+        numbers = scattered(len(self.points), n_points)
         points = self.points[numbers]
         digest = digest_of(points)
         known = saved_local.load(self.folder)
@@ -278,11 +284,25 @@ def _in_chains(draws: Array, n_chains: int) -> Array:
 
 def spaced(n_all: int, n: int) -> IntArray:
     """`n` of the numbers 0, …, n_all - 1, evenly spaced; all of them if there are no more."""
+    n = _number_of(n, n_all)
+    return np.asarray((np.arange(n) + 0.5) * n_all / n).astype(np.int64)
+
+
+def scattered(n_all: int, n: int) -> IntArray:
+    """`n` of the numbers 0, …, n_all - 1: a random one in each of n parts of the same length.
+
+    Draws lie in the order of their chains, so every tenth, say, would be of a few chains only. The
+    numbers are the same at every call.
+    """
+    n = _number_of(n, n_all)
+    ends = np.arange(n + 1) * n_all // n
+    return np.random.default_rng([n_all, n]).integers(ends[:-1], ends[1:])
+
+
+def _number_of(n: int, n_all: int) -> int:
     require(n >= 1, f"The number of draws must be at least 1, not {n}.")
     require(n_all > 0, "The run has no draws yet. Resume it.")
-    if n >= n_all:
-        return np.arange(n_all)
-    return np.asarray((np.arange(n) + 0.5) * n_all / n).astype(np.int64)
+    return min(n, n_all)
 
 
 def _codes(labels: NDArray[Any], groups: Iterable[object], level: str) -> IntArray:

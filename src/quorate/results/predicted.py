@@ -22,7 +22,7 @@ from quorate.models.protocol import Model
 from quorate.models.regressions.glm import GeneralisedLinearModel
 from quorate.models.rows import new_rows, require_ability
 from quorate.results import group_names
-from quorate.results.local import spaced
+from quorate.results.local import scattered
 from quorate.results.predicted_programs import of_groups, of_program
 from quorate.results.prediction import DrawsWithGroups, Known, Prediction
 
@@ -43,12 +43,12 @@ def predicted(
         require_ability(model, "responses")
         some_rows = new_rows(model, rows)
         if known is None:
-            return of_program(model, points[spaced(len(points), n)], some_rows, variable, rng)
+            return of_program(model, points[scattered(len(points), n)], some_rows, variable, rng)
         draws = DrawsWithGroups(points, known, n, asked)
         return of_groups(model, some_rows, draws, variable, rng)
     arrays = _arrays(model, rows)
     if isinstance(model, GeneralisedLinearModel):
-        some = points[spaced(len(points), n)]
+        some = points[scattered(len(points), n)]
         eta = model.predictors(some, arrays)
         return _prediction(model, some, eta, arrays, np.zeros(eta.shape[1], dtype=bool), rng)
     assert known is not None

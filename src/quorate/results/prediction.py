@@ -11,7 +11,7 @@ from quorate._extras import load
 from quorate._types import Array
 from quorate.errors import require
 from quorate.models.rows import Seeds
-from quorate.results.local import LocalDraws, spaced
+from quorate.results.local import LocalDraws, scattered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +103,7 @@ class DrawsWithGroups:
         Without groups, there are no levels.
         """
         if not len(held):
-            return self.points[spaced(len(self.points), self.n)], ()
+            return self.points[scattered(len(self.points), self.n)], ()
         found = self.known.joint(held, self.n, **self.options)
         return found.points, found.levels
 

@@ -28,6 +28,8 @@ from quorate.run.history import History
 
 _NODES = 25  # times that moments take longer with a coefficient more, roughly
 _IN_A_SECOND = 1e8  # rows times points, with one coefficient for each group
+_PER_POINT = 1000  # rows that take as long as all else about a point
+_PROGRAMS = 50.0  # times that moments of programs take longer, roughly
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,13 @@ class LocalRun:
         """Labels of the groups of each level; the place of a label is the code of its group."""
         names = [name for name, _ in zip(LEVELS, self._levels, strict=False)]
         return [labels_of_level(self._run.shards, name, self.model) for name in names]
+
+    @property
+    def affordable(self) -> int:
+        """Points at which moments take about half a second."""
+        work = (self._n_rows + _PER_POINT) * self._times
+        is_ours = isinstance(self.model, GroupedRegression)
+        return int(0.5 * _IN_A_SECOND / (work if is_ours else _PROGRAMS * work))
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -78,9 +87,16 @@ class LocalRun:
         is_ours = isinstance(self.model, GroupedRegression) and isinstance(run.shards, ShardSet)
         if not is_ours or not isinstance(run.settings.engine_options, Processes):
             return False
-        n_rows = sum(run.shards.n_rows[shard] for shard in run.included)
-        work = n_rows * n_points * float(_NODES) ** (sum(self._widths) - 1)
-        return work <= _IN_A_SECOND
+        return (self._n_rows + _PER_POINT) * n_points * self._times <= _IN_A_SECOND
+
+    @property
+    def _n_rows(self) -> int:
+        return sum(self._run.shards.n_rows[shard] for shard in self._run.included)
+
+    @property
+    def _times(self) -> float:
+        """Times that a row takes longer than one whose group has one coefficient."""
+        return float(_NODES) ** (sum(self._widths) - 1)
 
     @property
     def _levels(self) -> tuple[Level, ...]:
