@@ -7,7 +7,10 @@ from importlib import resources
 from math import isfinite
 from numbers import Real
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# Control characters, and those that turn the direction of all text that follows.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 _LONGEST_NAME, _LONGEST_LINE = 40, 200
 
 
