@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quorate.cli.console import out
-from quorate.results.html import plain
+from quorate.results.html import without_middle
 
 _SHORTEST, _LONGEST = 12, 60  # characters of a name: on a line at least, and in all
 _BORDERS = 3  # characters around a cell
@@ -70,6 +70,4 @@ def _shown(column: str, value: float) -> str:
 
 def _name(name: str) -> Text:
     """A name on one line, without the middle if it is very long."""
-    shown = plain(name)
-    half = _LONGEST // 2
-    return Text(shown if len(shown) <= _LONGEST else f"{shown[:half]}…{shown[-half:]}")
+    return Text(without_middle(name, _LONGEST))

@@ -82,6 +82,12 @@ def shortened(name: object, longest: int = _LONGEST_NAME) -> str:
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
+def without_middle(name: object, longest: int) -> str:
+    """The beginning and the end of a long name: names that are alike often differ at the end."""
+    shown, half = plain(name), longest // 2
+    return shown if len(shown) <= longest else f"{shown[: half - 1]}…{shown[-half:]}"
+
+
 def first_line(told: str) -> str:
     """The first line of a message, shortened; an empty string if there is none."""
     return "".join(shortened(line, _LONGEST_LINE) for line in told.strip().splitlines()[:1])

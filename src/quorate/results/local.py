@@ -278,7 +278,8 @@ def _keep(summaries: LocalSummaries, folder: Path) -> None:
         summaries.save(folder)
     except SaveError as error:
         warnings.warn(
-            f"The summaries are not kept for later calls and the report: {error}",
+            f"{error.path} cannot be written ({error.why}): the summaries are not kept for later "
+            "calls and for the report.",
             QuorateWarning,
             stacklevel=2,
         )
