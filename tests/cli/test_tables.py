@@ -18,9 +18,10 @@ HEADINGS = ["mean", "sd", "3%", "97%"]
 def shown(monkeypatch):
     """A function that shows a table on a terminal of some width, and returns the lines."""
 
-    def on_terminal(table, width):
+    def on_terminal(table, width, is_terminal=True):
         file = io.StringIO()
-        monkeypatch.setattr(tables, "out", Console(file=file, width=width))
+        terminal = Console(file=file, width=width, force_terminal=is_terminal, color_system=None)
+        monkeypatch.setattr(tables, "out", terminal)
         show(table)
         return file.getvalue().splitlines()
 
@@ -42,6 +43,13 @@ def test_numbers_are_never_shortened(name, width, shown):
     whole = name.replace(" ", "")
     assert whole.startswith(start)
     assert whole.endswith(end)
+
+
+def test_names_are_whole_in_a_pipe(shown):
+    name = "cor_plane__Intercept__a_long_one"
+    lines = shown(table_of(["parameter"], HEADINGS, [([name], NUMBERS)]), 40, is_terminal=False)
+    assert len(lines) == 5
+    assert f"│ {name} │ {NUMBERS[0]} │" in lines[3]
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "two\nlines", "\u202ecba", "tab\tbed", "\u2066x"])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from math import isnan
 
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -11,6 +12,7 @@ from quorate.results.html import without_middle
 
 _SHORTEST, _LONGEST = 12, 60  # characters of a name: on a line at least, and in all
 _BORDERS = 3  # characters around a cell
+_BOUNDLESS = 10_000
 _UNKNOWN = "–: too few draws to tell, or all draws are equal"
 
 
@@ -44,9 +46,15 @@ def table_of(
 
 
 def show(table: Table) -> None:
-    """Print a table; one that is wider than the terminal goes on in its next lines, uncut."""
+    """Print a table; one that is wider than the terminal goes on in its next lines, uncut.
+
+    In files and pipes nothing folds, so that names can be searched for.
+    """
     least = sum((column.min_width or 0) + _BORDERS for column in table.columns) + 1
-    if least > out.width:
+    if not out.is_terminal:
+        boundless = out.options.update(max_width=_BOUNDLESS)
+        table.width = Measurement.get(out, boundless, table).maximum
+    elif least > out.width:
         table.width = least
     out.print(table, crop=False)
 
