@@ -159,7 +159,7 @@ def test_the_core_alone_samples_a_formula_from_a_csv(rows, tmp_path):
     command += ["--workers", "2", "--draws", "100", "--run-dir", "run"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    assert "1 of 300 rows are incomplete: column `kind` is missing in 1 rows" in done.stderr
+    assert "1 of 300 rows is incomplete: column `kind` is missing in 1 row, row" in done.stderr
     assert "kind[T.b]" in done.stdout
 
 

@@ -39,6 +39,28 @@ def test_groups_that_stand_out_are_shown(result):
     assert "The 20 of 30" in told.stdout
 
 
+def test_nothing_is_on_standard_error_but_what_is_wrong(result):
+    assert local(result).stderr == ""
+    assert local(result, "--level", "county").stderr.startswith("Error: No level")
+
+
+def test_the_table_says_what_it_is_of(result):
+    told = local(result, "--points", "50", "--interval", "0.5").stdout
+    assert f"Averaged over 50 of {result.n_draws} draws of the run." in told
+    assert "25%" in told
+    summary = result.local.summary(points=50, interval=0.5)
+    top = (summary["mean"].abs() / summary["sd"]).idxmax()
+    (row,) = [line for line in told.splitlines() if f" {top[0]} " in line]
+    assert [float(cell) for cell in row.split("│")[3:7]] == list(summary.loc[top].round(3))
+    assert f"{result.n_draws} of {result.n_draws} draws" in local(result, "--points", "999").stdout
+
+
+def test_a_file_has_the_interval_that_was_asked_for(result, tmp_path):
+    path = tmp_path / "groups.csv"
+    assert local(result, "--interval", "0.5", "-o", str(path)).exit_code == 0
+    assert list(pd.read_csv(path).columns)[-2:] == ["25%", "75%"]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "nc"])
 def test_summaries_go_to_files(suffix, result, tmp_path):
     path = tmp_path / f"groups.{suffix}"
@@ -59,8 +81,19 @@ def test_summaries_go_to_files(suffix, result, tmp_path):
 def test_draws_go_to_netcdf(result, tmp_path):
     path = tmp_path / "draws.nc"
     assert local(result, "--groups", "N003,N005", "-o", str(path)).exit_code == 0
-    with xr.open_dataset(path) as found:
-        xr.testing.assert_equal(found.load(), result.local.draws(["N003", "N005"]))
+    draws = result.local.draws(["N003", "N005"])
+    with xr.open_datatree(path) as found:
+        assert set(found.children) == {"posterior"}
+        xr.testing.assert_equal(found["posterior"].to_dataset().load(), draws)
+
+
+def test_arviz_reads_the_draws(result, tmp_path):
+    arviz = pytest.importorskip("arviz")
+    path = tmp_path / "draws.nc"
+    assert local(result, "--groups", "N003,N005", "-o", str(path)).exit_code == 0
+    means = arviz.summary(arviz.from_netcdf(str(path)))["mean"]
+    draws = result.local.draws(["N003", "N005"])["r_plane"].mean(["chain", "draw"])
+    np.testing.assert_allclose(means, draws.values.ravel(), atol=1e-3)
 
 
 @pytest.mark.parametrize(("suffix", "read"), [("csv", pd.read_csv), ("parquet", pd.read_parquet)])
@@ -89,7 +122,9 @@ def test_a_name_with_a_comma_is_quoted(result, tmp_path):
         (["-o", "groups.txt"], "must end in .nc, .parquet or .csv"),
         (["-o", "nowhere/groups.csv"], "does not exist"),
         (["--level", "county"], "The levels are plane"),
-        (["--groups", "N003", "--points", "7", "-o", "draws.nc"], "--points are for summaries"),
+        (["--groups", "N003", "--points", "7", "-o", "draws.nc"], "for summaries"),
+        (["--groups", "N003", "--interval", "0.5", "-o", "draws.nc"], "for summaries"),
+        (["--interval", "94"], "interval must be between 0 and 1, not 94.0. Use 0.94"),
         (["--groups", "N003\nN005", "-o", "draws.nc"], "cannot be read as names"),
     ],
 )

@@ -576,6 +576,11 @@ ten, words = np.arange(10.0), list("abcdefghij")
         ({"x": ten}, {"by": "stratify"}, "Use 'shuffle', 'files', 'stratify:COLUMN' or"),
         ({"x": ten}, {"by": "group"}, "by cannot be 'group'"),
         ({"x": ten, "g": [1, 2] * 5}, {"by": "group:g"}, "2 groups do not fill 3 shards"),
+        (
+            {"x": ten, "g": [1] * 10},
+            {"by": "group:g"},
+            "1 group does not fill 3 shards. Use at most 1 shard\\.$",
+        ),
         ({"x": ten}, {"by": "stratify:z"}, "No column named `z`. The columns are x"),
         ({"x": ten, "s": [1, "a"] * 5}, {"by": "stratify:x"}, "Column `s` holds"),
         (

@@ -13,6 +13,7 @@ from quorate import Processes
 from quorate.journal import JournalReader, PartAnswered
 from quorate.protocol.inquirer import SURVEYS
 from quorate.report.counterfactual import seconds_per_point
+from quorate.results.summary import slow_in_words
 from quorate.run.history import History
 from quorate.run.slow import slow_workers
 
@@ -24,14 +25,13 @@ def sample(run, processes, seed, **options):
     return quorate.sample(
         MeanModel(),
         rows,
-        workers=WORKERS,
         draws=DRAWS,
         method="exact",
         check=False,
         engine=Processes(processes),
         run_dir=run,
         seed=seed,
-        **{"progress": False, **options},
+        **{"workers": WORKERS, "progress": False, **options},
     )
 
 
@@ -71,6 +71,25 @@ def test_workers_that_others_speak_for_are_not_slow(tmp_path, seed):
         assert slow_workers(history, history.blocks()) == []
         assert history.passes.spoken_for == {3: 0, 4: 1, 5: 2}
         assert np.isfinite(seconds_per_point(history)).all()
+
+
+@pytest.mark.parametrize(("processes", "spoken_for"), [(1, {1: 0, 2: 0}), (2, {2: 0})])
+def test_workers_that_hold_all_shards_speak_for_others_too(processes, spoken_for, tmp_path, seed):
+    """Then each of them could answer alone, and the others of its process are never asked."""
+    result = sample(tmp_path / "run", processes, seed, workers=3, redundancy=3)
+    assert result.timeline.spoken_for == set(spoken_for)
+    assert quorate.load(tmp_path / "run").timeline.spoken_for == set(spoken_for)
+    with History(tmp_path / "run") as history:
+        history.read()
+        assert history.passes.spoken_for == spoken_for
+    if processes == 1:
+        assert "slow" not in repr(result) + result._repr_html_()
+
+
+def test_who_is_spoken_for_is_not_slow_but_others_may_be():
+    assert slow_in_words([90, 0, 80], (), "exact", {1}) == []
+    (told,) = slow_in_words([90, 0, 80, 3], (), "exact", {1})
+    assert told.startswith("worker 3 was slow: it sent 3 answers")
 
 
 def test_a_killed_process_changes_no_bit(tmp_path, apart, seed):

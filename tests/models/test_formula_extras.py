@@ -155,7 +155,7 @@ def test_missing_values_are_counted_over_all_rows(streamed, holed):
     with pytest.raises(
         BadInputError,
         match=r"4 of 120 rows are incomplete: column `hour` is missing in 2 rows, the first being "
-        r"row 3; column `origin` is missing in 1 rows, the first being row 60; column `shop` .* "
+        r"row 3; column `origin` is missing in 1 row, row 60; column `shop` .* "
         r"row 70. Drop these rows with na='drop'",
     ):
         design(FORMULA, chunks(holed) if streamed else holed)

@@ -252,7 +252,7 @@ def test_names_come_from_columns(rng):
         (poisson, {"y": np.array([0.5, 1.0])}, r"y\[0\] is 0.5. A count"),
         (negative_binomial, {"y": np.array([1.0, -1.0])}, r"y\[1\] is -1.0. A count"),
         (negative_binomial, {"y": np.array([1.0, 1e6])}, "count in y is 1000000. Counts above"),
-        (linear, {"y": np.array([1.0, np.nan])}, "y is missing in 1 rows, the first being row 1"),
+        (linear, {"y": np.array([1.0, np.nan])}, "y is missing in 1 row, the first being row 1"),
         (linear, {"y": np.array(["a", "b"])}, "must hold numbers"),
         (logistic, {"y": np.ones(3)}, r"y has shape \(3,\). Each row needs one y"),
         (logistic, {"X": np.ones((2, 3))}, r"X has shape \(2, 3\). It needs 2 columns"),

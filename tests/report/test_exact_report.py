@@ -15,6 +15,7 @@ from quorate.passes.first_fit import product_of
 from quorate.report import report
 from quorate.report.evidence import gathered
 from quorate.report.exact_sections import merge_beside
+from quorate.report.posterior_plots import beside
 from quorate.report.svg import Pictures
 from quorate.results.summary import slow_in_words
 from quorate.run.history import History
@@ -102,6 +103,21 @@ def test_a_merge_of_the_surveys_stands_beside_the_draws(result, folder):
     shifts = (merge.mean - draws.mean(axis=0)) / draws.std(axis=0)
     words = checked(report(folder)).text
     assert f"off by up to {np.abs(shifts).max():.2f} posterior sds" in words
+
+
+def test_long_names_cut_neither_legend_nor_axis_and_stay_apart():
+    names = [f"atanh-partial(cor_{level}__Intercept__x)" for level in ("s", "s:c")]
+    figure = beside([*names, "A" * 60], np.tile([-2.0, 2.0], (3, 1)), np.tile([-1.0, 1.0], (3, 1)))
+    figure.draw_without_rendering()
+    (axes,), (legend,) = figure.axes, figure.legends
+    shown = [*axes.get_yticklabels(), axes.xaxis.label, *legend.get_texts()]
+    for text in shown:
+        box = text.get_window_extent()
+        assert box.x0 >= 0, text
+        assert box.x1 <= figure.bbox.x1, text
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels[:2] == ["…(cor_s__Intercept__x)", "…(cor_s:c__Intercept__x)"]
+    assert max(map(len, labels)) <= 24
 
 
 @pytest.mark.parametrize(

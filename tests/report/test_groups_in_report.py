@@ -1,6 +1,7 @@
 """The section of a report about groups: who stands out, and summaries of other draws."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,16 @@ def test_summaries_of_other_draws_are_not_shown(folder):
     assert "are of other draws" in page.text
     assert f"quorate local {folder}" in page.text
     assert "in units of their sds" not in page.text
+
+
+def test_whole_days_are_days(folder):
+    found = load(folder)
+    days = np.datetime64("2024-02-02T00:00", "us") + np.arange(50) * np.timedelta64(1, "D")
+    levels = (replace(found.levels[0], labels=days), *found.levels[1:])
+    LocalSummaries(levels, found.digest, found.n_points).save(folder)
+    text = checked(report(folder)).text
+    assert "2024-02-" in text
+    assert "T00:00" not in text
 
 
 def test_labels_of_a_stranger_are_text(folder):

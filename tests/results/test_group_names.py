@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from quorate.errors import BadInputError
-from quorate.results.group_names import as_labels, of_rows
+from quorate.results.group_names import as_labels, of_rows, shown
 
 DAYS = np.array(["2024-01-02", "2024-03-04"], dtype="datetime64[us]")
 
@@ -31,6 +31,23 @@ def test_values_are_written_as_labels_are(values, labels, expected):
     assert as_labels(values, labels).tolist() == list(expected)
 
 
+@pytest.mark.parametrize(
+    ("labels", "texts"),
+    [
+        (DAYS, ["2024-01-02", "2024-03-04"]),
+        (DAYS + np.timedelta64(90, "m"), ["2024-01-02T01:30:00", "2024-03-04T01:30:00"]),
+        (DAYS[:1] + np.timedelta64(7, "us"), ["2024-01-02T00:00:00.000007"]),
+        (np.array(["2024", "NaT"], dtype="M8[Y]"), ["2024-01-01", "NaT"]),
+        (DAYS[:0], []),
+        (np.array([1, 20]), ["1", "20"]),
+        (np.array(["a", "2024-01-02"]), ["a", "2024-01-02"]),
+    ],
+)
+def test_whole_days_are_shown_as_days(labels, texts):
+    assert shown(labels) == texts
+    assert all(type(text) is str for text in shown(labels))
+
+
 def test_inner_groups_are_named_after_their_outer_one():
     texts = of_rows([np.array([1.0, 2.0]), np.array(["x", "y"])], np.arange(3))
     assert [text.tolist() for text in texts] == [["1", "2"], ["1:x", "2:y"]]
@@ -45,5 +62,5 @@ def test_inner_groups_are_named_after_their_outer_one():
     ],
 )
 def test_a_missing_group_is_refused(column):
-    with pytest.raises(BadInputError, match="missing in 1 of 2 rows"):
+    with pytest.raises(BadInputError, match=r"missing in 1 of 2 rows \(row \d\)\. "):
         of_rows([column], np.arange(3))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +16,8 @@ import quorate
 from helpers.one_way import Nested, OneWay, planes, rows, table
 from helpers.processes import KillsAWorker, MeanModel, killed_when_it_speaks, workers_of
 from quorate.data.write import ShardSet
-from quorate.errors import BadInputError, FewGroupsWarning, WorkerFailedError
-from quorate.results.local import FEWEST_POINTS, scattered
+from quorate.errors import BadInputError, FewGroupsWarning, QuorateWarning, WorkerFailedError
+from quorate.results.local import FEWEST_POINTS, _codes, scattered
 from quorate.results.local_tree import long_table
 from quorate.results.saved_local import FILE
 from quorate.run.few_groups import FEWEST
@@ -239,7 +240,7 @@ def pairs(data):
 
 
 def test_unknown_groups_are_refused_by_name(result):
-    with pytest.raises(BadInputError, match=r"plane has no group 'N02x'.*'N02\d'"):
+    with pytest.raises(BadInputError, match=r"plane has no group 'N02x'.* ones are 'N02\d', '"):
         result.local.draws(["N02x", "N005"])
     with pytest.raises(BadInputError, match="at least one group"):
         result.local.draws([])
@@ -247,6 +248,13 @@ def test_unknown_groups_are_refused_by_name(result):
         result.local.draws(["N001"], n=0)
     with pytest.raises(BadInputError, match=r"interval.*94 %"):
         result.local.summary(interval=94)
+
+
+def test_one_close_group_is_one():
+    with pytest.raises(BadInputError, match=r"The only one is 'a'\.$"):
+        _codes(np.array(["a"]), ["xyz"], "plane")
+    with pytest.raises(BadInputError, match=r"A close one is 'abc'\.$"):
+        _codes(np.array(["abc", "xyz"]), ["abd"], "plane")
 
 
 def test_a_model_without_groups_has_no_local_parameters(tmp_path, rng):
@@ -293,6 +301,29 @@ def test_after_an_interrupt_it_can_be_called_again(result, expected):
     assert not workers_of(os.getpid())
     assert not (Path(result.run_dir) / FILE).exists()
     assert_as_expected(result.local.summary(), expected)
+
+
+@pytest.fixture
+def shut(fitted, tmp_path):
+    """A copy of the run in which neither summaries nor logs can be written."""
+    folder = Path(shutil.copytree(fitted.run_dir, tmp_path / "run"))
+    (folder / FILE).unlink(missing_ok=True)
+    (folder / FILE).mkdir()
+    shutil.rmtree(folder / "logs")
+    (folder / "logs").write_text("in the way")
+    return folder
+
+
+def test_summaries_that_cannot_be_kept_are_told_all_the_same(shut, expected):
+    with pytest.warns(QuorateWarning, match=r"local.npz cannot be written .* are not kept"):
+        found = opened(shut).summary()
+    assert_as_expected(found, expected)
+
+
+def test_draws_need_no_folder_for_logs(shut, result):
+    names = planes([3, 5])
+    xr.testing.assert_equal(opened(shut).draws(names), result.local.draws(names))
+    assert (shut / "logs").read_text() == "in the way"
 
 
 class Raising(OneWay):

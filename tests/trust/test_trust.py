@@ -44,7 +44,7 @@ from quorate.trust.shards import (
     remarks_on,
     shard_findings,
 )
-from quorate.trust.verdict import Question, not_checked
+from quorate.trust.verdict import Question, Reason, advice_on, not_checked
 
 N_SEEDS, FEWEST_RIGHT = 5, 2
 
@@ -232,6 +232,13 @@ def test_failures_are_not_trusted(name, seed):
     right = [verdict for verdict in verdicts if verdict.verdict == "do not trust"]
     assert len(right) >= FEWEST_RIGHT, verdicts
     assert all("What to do" in verdict.advice for verdict in right)
+
+
+def test_a_remedy_that_another_includes_is_told_once():
+    longer, modes = "draw more, or check for several modes", "give the model a single mode"
+    remedies = ["draw more", longer, modes, "draw more"]
+    told = advice_on("usable", [Reason("usable", "why", remedy) for remedy in remedies])
+    assert told.endswith(f"What to do: {longer}; or {modes}")
 
 
 @pytest.mark.parametrize(("n_off", "word"), [(0, "good"), (1, "good"), (20, "do not trust")])

@@ -9,7 +9,7 @@ from rich.table import Table
 from quorate.api import check
 from quorate.cli.console import out
 from quorate.cli.options import RUN, options_of
-from quorate.cli.sampling import summary_table
+from quorate.cli.tables import show, summary_table
 from quorate.engines.options import Processes
 from quorate.run.run import N_POINTS
 from quorate.trust.shards import ShardFinding
@@ -46,7 +46,7 @@ def check_command(
 
 def _show(verdict: Verdict) -> None:
     if verdict.raw:
-        out.print(summary_table(_raw_and_corrected(verdict)))
+        show(summary_table(_raw_and_corrected(verdict)))
     if verdict.shards:
         out.print(_shards(verdict.shards))
     if verdict.importance_ess is not None:

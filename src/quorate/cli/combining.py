@@ -7,7 +7,7 @@ import click
 
 from quorate._extras import load
 from quorate.cli.console import err, out
-from quorate.cli.sampling import summary_table
+from quorate.cli.tables import show, summary_table
 from quorate.errors import BadInputError, require
 from quorate.merging import RULES, combine
 
@@ -78,7 +78,7 @@ def combine_command(
         combined.to_netcdf(str(target))
     except OSError as error:
         raise BadInputError(f"{target} cannot be written ({error}).") from None
-    out.print(summary_table(combined.summary_rows().items()))
+    show(summary_table(combined.summary_rows().items()))
     out.print(repr(combined)[1:-1], soft_wrap=True)
     err.print(f"Written: {target}", soft_wrap=True)
 

@@ -43,7 +43,8 @@ class Patience:
     def __exit__(self, *_: object) -> None:
         self.timer.cancel()
         self.timer.join()
-        self.bar.stop()
+        if self.bar.live.is_started:  # else it would print an empty line
+            self.bar.stop()
 
 
 @contextmanager

@@ -7,16 +7,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from quorate._extras import load
 from quorate._files import save
 from quorate.cli.console import Patience, err, out
 from quorate.cli.options import RUN, options_of
+from quorate.cli.tables import show, table_of
 from quorate.engines.options import Processes
 from quorate.errors import BadInputError, require
-from quorate.results.level_summary import LevelSummary
+from quorate.results.level_summary import LevelSummary, ends_of
 from quorate.results.local import INTERVAL
 from quorate.results.local_tree import long_table
 from quorate.run.local import opened
@@ -43,6 +42,14 @@ _FORMATS = (".nc", ".parquet", ".csv")
     metavar="M",
     help="Average over M draws of the global parameters.  [default: 200 or more]",
 )
+@click.option(
+    "--interval",
+    type=float,
+    default=INTERVAL,
+    show_default=True,
+    metavar="P",
+    help="Tell the ends of intervals with this probability.",
+)
 @options_of(Processes, ["processes"])
 @click.option(
     "-o",
@@ -56,6 +63,7 @@ def local_command(
     groups: str | None,
     level: str | None,
     points: int | None,
+    interval: float,
     processes: int | None,
     output: Path | None,
 ) -> None:
@@ -66,9 +74,11 @@ def local_command(
     """
     if output is not None:
         _check_output(output)
+    ends_of(interval)  # raises now what is wrong with it
     require(
-        groups is None or (level is None and points is None),
-        "--level and --points are for summaries. Leave them out, or leave out --groups.",
+        groups is None or (level, points, interval) == (None, None, INTERVAL),
+        "--level, --points and --interval are for summaries. Leave them out, or leave out "
+        "--groups.",
     )
     require(
         groups is None or output is not None,
@@ -82,12 +92,14 @@ def local_command(
         else:
             summary = local.level_summary(level, points, engine=engine, progress=patience.report)
     if output is None:
-        _show(summary)
+        n_all = len(local.points)
+        averaged = f"Averaged over {local.n_averaged(points):,} of {n_all:,} draws of the run."
+        _show(summary, interval, averaged)
         return
-    content = (
-        _of_summary(summary, output.suffix) if groups is None else _of_draws(found, output.suffix)
-    )
-    save(output, content)
+    if groups is None:
+        save(output, _of_summary(summary, interval, output.suffix))
+    else:
+        save(output, _of_draws(found, output.suffix))
     err.print(f"Written: {output}", soft_wrap=True)
 
 
@@ -109,16 +121,20 @@ def _check_output(output: Path) -> None:
     )
 
 
-def _of_summary(summary: LevelSummary, suffix: str) -> bytes:
+def _of_summary(summary: LevelSummary, interval: float, suffix: str) -> bytes:
     """A file of this kind with a row for each parameter of each group."""
     if suffix == ".nc":
-        return _netcdf(summary.dataset(INTERVAL))
-    return _table(summary.frame(INTERVAL).reset_index(), suffix)
+        return _netcdf(summary.dataset(interval))
+    return _table(summary.frame(interval).reset_index(), suffix)
 
 
 def _of_draws(draws: "xr.Dataset", suffix: str) -> bytes:
-    """A file of this kind with all draws; in a table, a row for each number."""
-    return _netcdf(draws) if suffix == ".nc" else _table(long_table(draws), suffix)
+    """A file with all draws, as ArviZ reads them; in a table, a row for each number."""
+    import xarray as xr
+
+    if suffix == ".nc":
+        return _netcdf(xr.DataTree.from_dict({"posterior": draws}))
+    return _table(long_table(draws), suffix)
 
 
 def _table(frame: "pd.DataFrame", suffix: str) -> bytes:
@@ -130,27 +146,26 @@ def _table(frame: "pd.DataFrame", suffix: str) -> bytes:
     return file.getvalue()
 
 
-def _netcdf(dataset: "xr.Dataset") -> bytes:
+def _netcdf(content: "xr.Dataset | xr.DataTree") -> bytes:
     load("h5netcdf", "netcdf")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "local.nc"
-        dataset.to_netcdf(path, engine="h5netcdf")
+        content.to_netcdf(path, engine="h5netcdf")
         return path.read_bytes()
 
 
-def _show(summary: LevelSummary) -> None:
-    """A table of the groups with the largest |mean|/sd."""
-    table = Table()
-    columns = summary.table(INTERVAL)
-    for name in (summary.name, "parameter"):
-        table.add_column(name, no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right")
-    for group, parameter in zip(*summary.standing_out(_MOST_SHOWN), strict=True):
-        names = str(summary.labels[group]), summary.parameters[parameter]
-        numbers = (f"{values[group, parameter]:.3f}" for values in columns.values())
-        table.add_row(*map(Text, names), *numbers)
-    out.print(table)
+def _show(summary: LevelSummary, interval: float, averaged: str) -> None:
+    """A table of the groups with the largest |mean|/sd, and what its numbers are of."""
+    columns, labels = summary.table(interval), summary.texts()
+    rows = (
+        (
+            [labels[group], summary.parameters[parameter]],
+            [f"{values[group, parameter]:.3f}" for values in columns.values()],
+        )
+        for group, parameter in zip(*summary.standing_out(_MOST_SHOWN), strict=True)
+    )
+    show(table_of([summary.name, "parameter"], list(columns), rows))
+    out.print(averaged, soft_wrap=True, highlight=False)
     n_all = summary.means.size
     if n_all > _MOST_SHOWN:
         out.print(

@@ -4,7 +4,7 @@ import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,8 +12,6 @@ from typing import Any
 
 import click
 import cloudpickle
-from rich.table import Table
-from rich.text import Text
 
 from quorate._extras import require_installed
 from quorate._registry import option_names
@@ -24,6 +22,7 @@ from quorate.cli.flags import WithFlags, as_typed
 from quorate.cli.formulas import formula_options, regression_of_files
 from quorate.cli.in_place import tell_of_sites
 from quorate.cli.options import RUN, options_of, options_of_registry, taken, taken_of_registry
+from quorate.cli.tables import show, summary_table
 from quorate.cli.watching import tell_address
 from quorate.data.complete import NA
 from quorate.data.cut import COMMAND, Cut
@@ -246,7 +245,7 @@ def told(output: Path | None) -> Iterator[Callable[[Result], None]]:
 
 def _tell_elsewhere(result: Result) -> None:
     """Show and save the draws of a run whose own folder fails."""
-    out.print(summary_table(result.summary_rows().items()))
+    show(summary_table(result.summary_rows().items()))
     folder = tempfile.mkdtemp(prefix="quorate-")
     replace(result, run_dir=folder).save()
     err.print(f"The draws so far are saved in {folder}", soft_wrap=True, markup=False)
@@ -258,7 +257,7 @@ def _tell(result: Result) -> None:
         err.print(f"No draws: {result.stopped} before every shard had one.")
         err.print(how_to_go_on, soft_wrap=True)
         raise SystemExit(_FAILED)
-    out.print(summary_table(result.summary_rows().items()))
+    show(summary_table(result.summary_rows().items()))
     out.print(repr(result)[1:-1], soft_wrap=True)
     if result.verdict is not None and result.verdict.in_short != GOOD:
         out.print(f"Verdict: {result.verdict}", soft_wrap=True, markup=False)
@@ -272,7 +271,7 @@ def _tell(result: Result) -> None:
 @RUN
 def summary_command(run_dir: Path) -> None:
     """Print the summary table of a run, and what happened in it."""
-    out.print(summary_table(load_summary(run_dir).items()))
+    show(summary_table(load_summary(run_dir).items()))
     if history := load_story(run_dir):
         out.print(f"Result: {history}", soft_wrap=True, markup=False)
 
@@ -299,19 +298,3 @@ def _load(spec: str) -> Model:
     require(hasattr(module, name), f"{file!r} has no {name!r}. Write MODEL.py:NAME.")
     model: Model = getattr(module, name)
     return model
-
-
-def summary_table(rows: Iterable[tuple[str, dict[str, float]]]) -> Table:
-    """A table with a row for each scalar and a column for each statistic."""
-    table, rows = Table(), list(rows)
-    table.add_column("parameter", no_wrap=True)
-    columns = list(rows[0][1]) if rows else []
-    for column in columns:
-        table.add_column(column, justify="right")
-    for name, row in rows:
-        table.add_row(Text(name), *(_shown(column, row[column]) for column in columns))
-    return table
-
-
-def _shown(column: str, value: float) -> str:
-    return f"{value:.0f}" if column == "ess" else f"{value:.3f}"

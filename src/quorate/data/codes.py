@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate._words import counted
 from quorate.data.files import Files
 from quorate.data.tables import Table
 from quorate.errors import BadInputError, require
@@ -131,8 +132,8 @@ class _Values:
     def _sorted(self) -> list[Any]:
         require(
             not self.n_missing,
-            f"{self._what} is missing in {self.n_missing} rows. Fill them in, or give them a value "
-            "of their own.",
+            f"{self._what} is missing in {counted(self.n_missing, 'row')}. Fill them in, or give "
+            "them a value of their own.",
         )
         try:
             return sorted(self.numbers)

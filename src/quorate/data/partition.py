@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import IntArray
+from quorate._words import do_not_fill
 from quorate.data.codes import LEVELS, Codes, Groups, groups_of, strata_of
 from quorate.data.tables import Table
 from quorate.errors import BadInputError, require
@@ -51,10 +52,7 @@ def partition_of(table: Table, n_shards: int, by: str, seed: int) -> Partition:
     if way == "files":
         owners = _by_files(table.rows_per_file, n_shards)
         return _proven(table, owners, column) if column else Partition(owners)
-    require(
-        table.n_rows >= n_shards,
-        f"{table.n_rows} rows do not fill {n_shards} shards. Use at most {table.n_rows} shards.",
-    )
+    require(table.n_rows >= n_shards, do_not_fill(table.n_rows, "row", n_shards))
     if way == "shuffle" and not column:
         return Partition(shuffled(table.n_rows, n_shards, seed))
     require(way in ("stratify", "group") and bool(column), f"by cannot be {by!r}. {_WAYS}")
@@ -122,10 +120,7 @@ def grouped(groups: IntArray | Codes, n_shards: int, seed: int) -> Owners:
     """
     sizes = np.bincount(groups)
     n_groups = len(sizes)
-    require(
-        n_groups >= n_shards,
-        f"{n_groups} groups do not fill {n_shards} shards. Use at most {n_groups} shards.",
-    )
+    require(n_groups >= n_shards, do_not_fill(n_groups, "group", n_shards))
     order = np.random.default_rng(seed).permutation(n_groups)
     order = order[np.argsort(-sizes[order], kind="stable")]
     owners = np.empty(n_groups, dtype=np.min_scalar_type(n_shards - 1))

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 from quorate._types import Array, IntArray
+from quorate._words import do_not_fill
 from quorate.errors import require
 from quorate.models.protocol import Shard
 from quorate.numerics.linalg import spd_inverse, spd_solve
@@ -138,10 +139,7 @@ def gaussian_mean_model(
         K. Shards have sizes that differ by at most 1; K need not divide the number of rows.
     """
     require(n_shards >= 1, f"n_shards must be at least 1, not {n_shards}.")
-    require(
-        len(rows) >= n_shards,
-        f"{len(rows)} rows do not fill {n_shards} shards. Use at most {len(rows)} shards.",
-    )
+    require(len(rows) >= n_shards, do_not_fill(len(rows), "row", n_shards))
     shards = np.array_split(rows, n_shards)
     noise_precision, prior_precision = spd_inverse(noise_cov), spd_inverse(prior_cov)
     sizes = np.array([len(shard) for shard in shards])

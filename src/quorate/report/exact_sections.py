@@ -128,7 +128,7 @@ def merge_beside(evidence: Evidence, log: PassLog, pictures: Pictures) -> Html:
     figure = pictures.figure(
         beside(names, exact.T[shown], merged[shown]),
         "a merge of the shards' fits beside the exact draws",
-        "94 % intervals on the unconstrained scale, in posterior sds.",
+        "94 % intervals on the unconstrained scale, from the mean of the exact draws.",
     )
     rows = [
         [element("bdi", name), fixed(shifts[i], 2), f"× {fixed(ratios[i], 2)}"]

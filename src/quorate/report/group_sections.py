@@ -46,11 +46,11 @@ def _level(level: LevelSummary, pictures: Pictures) -> Html:
 
 def _listed(level: LevelSummary) -> Html:
     """A table of the groups that stand out most."""
-    columns = level.table(INTERVAL)
+    columns, labels = level.table(INTERVAL), level.texts()
     with_parameter = len(level.parameters) > 1
     lines = []
     for group, parameter in zip(*level.standing_out(_MOST_LISTED), strict=True):
-        name = str(level.labels[group])
+        name = labels[group]
         name = f"{name}, {level.parameters[parameter]}" if with_parameter else name
         values = [float(of[group, parameter]) for of in columns.values()]
         decimals = max(decimals_of(float(level.sds[group, parameter]), _DIGITS), 0)
@@ -82,10 +82,8 @@ def _extreme(level: LevelSummary, parameter: int) -> IntArray:
 
 
 def _rows(level: LevelSummary, parameter: int, chosen: IntArray) -> Rows:
-    columns = level.table(INTERVAL)
+    columns, labels = level.table(INTERVAL), level.texts()
     return {
-        str(level.labels[group]): {
-            name: float(of[group, parameter]) for name, of in columns.items()
-        }
+        labels[group]: {name: float(of[group, parameter]) for name, of in columns.items()}
         for group in chosen
     }

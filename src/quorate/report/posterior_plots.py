@@ -16,6 +16,7 @@ from quorate.results.summary import INTERVAL
 _ALIKE = 30.0  # ratio of magnitudes up to which intervals share an axis
 _MOST_AXES = 4
 _ROW_HEIGHT = 21.0
+_LONGEST_LABEL = 24  # characters
 
 
 def marginal(shown: Marginal, shards: Sequence[int]) -> Figure:
@@ -64,7 +65,7 @@ def _intervals(axes: Axes, rows: list[dict[str, float]], names: list[str]) -> No
     axes.plot(means, places, "o", color=INK, markersize=3.5)
     if lows.min() > 0 or highs.max() < 0:  # leave zero out if no interval includes it
         axes.set_xlim(_widened(lows.min(), highs.max()))
-    axes.set_yticks(places, [shortened(name, 24) for name in names], parse_math=False)
+    axes.set_yticks(places, list(map(_label, names)), parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.spines["left"].set_visible(False)
@@ -84,13 +85,21 @@ def beside(names: Sequence[str], exact: Array, merged: Array) -> Figure:
         ):
             axes.hlines(places + shift, low, high, color=colour, linewidth=2.0, label=label)
         axes.plot(merged.mean(axis=1), places + 0.16, "o", color=BAD, markersize=3.5)
-        axes.set_yticks(places, [shortened(name, 24) for name in names], parse_math=False)
+        axes.set_yticks(places, list(map(_label, names)), parse_math=False)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel("posterior sds from the mean of the exact draws")
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, fontsize=9, borderpad=0)
+        axes.set_xlabel("posterior sds")
+        figure.legend(loc="outside upper left", ncols=2, fontsize=9, borderpad=0)
     return figure
+
+
+def _label(name: str) -> str:
+    """A name beside an axis. A long one loses its function, as in `…(sd_day)`, or its end."""
+    _, bracket, inside = name.partition("(")
+    without = f"…({inside}"
+    is_enough = bracket and name.endswith(")") and len(without) <= _LONGEST_LABEL < len(name)
+    return without if is_enough else shortened(name, _LONGEST_LABEL)
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:

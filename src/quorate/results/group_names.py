@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import BoolArray
+from quorate._words import counted
 from quorate.errors import BadInputError
 
 _MOST_NAMED = 5
@@ -32,6 +33,22 @@ def as_labels(values: Any, labels: NDArray[Any]) -> NDArray[np.str_]:
     return np.asarray(texts)
 
 
+def shown(labels: NDArray[Any]) -> list[str]:
+    """Text of labels for people: dates that are all whole days are days, as in tables of pandas."""
+    if labels.dtype.kind == "M":
+        labels = _coarsest(labels)
+    return list(map(str, labels))
+
+
+def _coarsest(dates: NDArray[np.datetime64]) -> NDArray[np.datetime64]:
+    """The dates in the coarsest of some units in which all of them are whole."""
+    known = dates[~np.isnat(dates)]
+    for unit in ("D", "s", "ms", "us"):
+        if np.all(known.astype(f"M8[{unit}]") == known):
+            return dates.astype(f"M8[{unit}]")
+    return dates
+
+
 def of_rows(columns: Sequence[NDArray[Any]], labels: NDArray[Any]) -> list[NDArray[np.str_]]:
     """The label of each row's group, level by level: `WA`, and `WA:King` within it.
 
@@ -50,9 +67,11 @@ def of_rows(columns: Sequence[NDArray[Any]], labels: NDArray[Any]) -> list[NDArr
 def _require_no_gaps(column: NDArray[Any]) -> None:
     missing = _is_missing(column)
     if missing.any():
-        rows = ", ".join(map(str, np.flatnonzero(missing)[:_MOST_NAMED]))
+        where = np.flatnonzero(missing)
+        rows = ", ".join(map(str, where[:_MOST_NAMED])) + ", …" * (len(where) > _MOST_NAMED)
         raise BadInputError(
-            f"The group is missing in {missing.sum():,} of {len(column):,} rows (rows {rows}, …). "
+            f"The group is missing in {len(where):,} of {counted(len(column), 'row')} "
+            f"(row{'s' * (len(where) > 1)} {rows}). "
             "Name a group; rows with a name that the run does not know belong to a new group."
         )
 

@@ -7,7 +7,10 @@ from importlib import resources
 from math import isfinite
 from numbers import Real
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# Control characters, and those that turn the direction of all text that follows.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 _LONGEST_NAME, _LONGEST_LINE = 40, 200
 
 
@@ -77,6 +80,12 @@ def shortened(name: object, longest: int = _LONGEST_NAME) -> str:
     """The beginning of a long name."""
     shown = plain(name)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def without_middle(name: object, longest: int) -> str:
+    """The beginning and the end of a long name: names that are alike often differ at the end."""
+    shown, half = plain(name), longest // 2
+    return shown if len(shown) <= longest else f"{shown[: half - 1]}…{shown[-half:]}"
 
 
 def first_line(told: str) -> str:

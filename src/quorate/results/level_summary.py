@@ -10,6 +10,7 @@ from scipy.special import ndtri
 from quorate._types import Array, IntArray
 from quorate.errors import require
 from quorate.models.groups.levels import Level, Moments
+from quorate.results.group_names import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,6 +87,10 @@ class LevelSummary:
         columns = {name: (axes, values) for name, values in self.table(interval).items()}
         coords = {"group": self.labels, "parameter": list(self.parameters)}
         return xr.Dataset(columns, coords, {"level": self.name})
+
+    def texts(self) -> list[str]:
+        """Labels as they are shown; see `quorate.results.group_names.shown`."""
+        return shown(self.labels)
 
     def of_parameter(self, parameter: int) -> "LevelSummary":
         """The summary of one parameter alone."""

@@ -1,5 +1,6 @@
 """Local parameters of a result: `result.local`. Workers compute them when they are asked for."""
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray, Progress
-from quorate.errors import BadInputError, require
+from quorate.errors import BadInputError, QuorateWarning, SaveError, require
 from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.protocol import Model
 from quorate.results import saved_local
@@ -244,8 +245,12 @@ class LocalParameters:
     ) -> LevelSummary:
         """The summary of a level as arrays; parameters are those of `summary`."""
         place = self._place(level)
-        n_points = max(FEWEST_POINTS, self.work.affordable) if points is None else points
-        return self._summaries(n_points, **asked)[place]
+        return self._summaries(self.n_averaged(points), **asked)[place]
+
+    def n_averaged(self, points: int | None) -> int:
+        """Number of draws that a summary averages over, if `points` are asked for."""
+        wanted = max(FEWEST_POINTS, self.work.affordable) if points is None else points
+        return min(wanted, len(self.points))
 
     def _summaries(self, n_points: int, **asked: Any) -> tuple[LevelSummary, ...]:
         """Summaries of all levels: from the run's folder, or of workers, and then saved there."""
@@ -260,7 +265,7 @@ class LocalParameters:
             LevelSummary.of(level, labels[of.groups], of, len(points))
             for level, labels, of in zip(self.levels, self.work.labels(), moments, strict=True)
         )
-        LocalSummaries(found, digest, n_points).save(self.folder)
+        _keep(LocalSummaries(found, digest, n_points), self.folder)
         return found
 
     def _place(self, level: str | None) -> int:
@@ -275,6 +280,19 @@ class LocalParameters:
         """Places in chains, evenly spaced: about `n` draws of all chains together."""
         n_chains, n_steps = self.rows.shape
         return spaced(n_steps, max(n_steps, 1) if n is None else -(-n // n_chains))
+
+
+def _keep(summaries: LocalSummaries, folder: Path) -> None:
+    """Save summaries; warn if that fails, since they can be computed again."""
+    try:
+        summaries.save(folder)
+    except SaveError as error:
+        warnings.warn(
+            f"{error.path} cannot be written ({error.why}): the summaries are not kept for later "
+            "calls and for the report.",
+            QuorateWarning,
+            stacklevel=2,
+        )
 
 
 def _in_chains(draws: Array, n_chains: int) -> Array:
@@ -332,5 +350,8 @@ def _unknown(groups: Sequence[str], texts: NDArray[np.str_], level: str) -> str:
     more = f" and {len(groups) - _MOST_NAMED:,} more" if len(groups) > _MOST_NAMED else ""
     close = get_close_matches(str(groups[0]), texts.tolist(), n=_MOST_NAMED)
     meant = close or texts[:_MOST_NAMED].tolist()
-    kind = "Close ones are" if close else "The first ones are"
-    return f"{level} has no group {shown}{more}. {kind} {', '.join(map(repr, meant))}."
+    if len(meant) == 1:
+        are = "A close one is" if close else "The only one is"
+    else:
+        are = "Close ones are" if close else "The first ones are"
+    return f"{level} has no group {shown}{more}. {are} {', '.join(map(repr, meant))}."

@@ -1,6 +1,10 @@
 """Tasks on single shards, before or after a run: workers are asked until all is answered."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 
 from quorate._extras import require_installed
 from quorate._types import Progress
@@ -33,12 +37,31 @@ def ask_workers(
     schedule = ShardSchedule(allocation, question, answers)
     coordinator = WakingCoordinator(schedule, schedule.n_pieces)
     supervisor = Supervisor(coordinator, limits=Limits(restarts=engine.restarts))
-    with engine.start(job, allocation, logs, {}, 0.0) as started:
+    with (
+        _writable(logs) as there,
+        engine.start(job, allocation, there, {}, 0.0) as started,
+    ):
         for _ in drive(supervisor, started, _forget, _never):
             if progress is not None:
                 progress(schedule.n_complete, schedule.n_pieces)
     if schedule.n_complete < schedule.n_pieces:
         raise _incomplete(supervisor)
+
+
+@contextmanager
+def _writable(logs: Path) -> Iterator[Path]:
+    """The folder for logs; where nobody may write, one that is removed in the end."""
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=logs):
+            is_ours = all(os.access(path, os.W_OK) for path in logs.iterdir())
+    except OSError:
+        is_ours = False
+    if is_ours:
+        yield logs
+        return
+    with TemporaryDirectory(prefix="quorate-logs-") as elsewhere:
+        yield Path(elsewhere)
 
 
 def _incomplete(supervisor: Supervisor) -> QuorateError:

@@ -136,11 +136,13 @@ class ExactRun(Run):
         )
 
     def _new_team(self, answer: Values | Surveyed) -> tuple[int, ...]:
-        """The workers that an answer is of, unless that is known."""
-        worker, shards = answer.task[:2]
-        is_alone = set(self.scheme.allocation.shards_of(worker)).issuperset(shards)
-        team = () if is_alone else self.scheme.teams.of(worker)
-        if not team or team == self._teams.get(worker):
+        """The workers that an answer is of, unless that is known. Surveys are of one worker.
+
+        A worker of a team speaks for the others even if it holds all shards: they are not asked.
+        """
+        worker = answer.task.worker
+        team = self.scheme.teams.of(worker) if isinstance(answer, Values) else ()
+        if len(team) <= 1 or team == self._teams.get(worker):
             return ()
         self._teams[worker] = team
         self.timeline.spoken_for.update(set(team) - {worker})

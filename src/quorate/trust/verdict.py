@@ -331,7 +331,12 @@ def advice_on(word: Word, reasons: Sequence[Reason], agree: str = _AGREE) -> str
     whys = "; ".join(reason.why for reason in decisive)
     if word == GOOD:
         whys = f"{agree}, {_EXCEPTION}: {whys}" if whys else agree
-    remedies = "; or ".join(dict.fromkeys(reason.remedy for reason in decisive))
+    distinct = dict.fromkeys(reason.remedy for reason in decisive)
+    remedies = "; or ".join(
+        remedy
+        for remedy in distinct
+        if not any(remedy in other for other in distinct if other != remedy)
+    )
     return f"{whys}. What to do: {remedies}" if remedies else whys
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from quorate._types import BoolArray
+from quorate._words import counted
 from quorate.data.complete import NA
 from quorate.errors import BadInputError, require
 
@@ -56,11 +57,13 @@ class Completeness:
     def in_words(self) -> str:
         """How many rows are incomplete, and where."""
         columns = (
-            f"column `{name}` is missing in {count} rows"
-            + ("" if first is None else f", the first being row {first}")
+            f"column `{name}` is missing in {counted(count, 'row')}"
+            + ("" if first is None else f", {'the first being ' * (count > 1)}row {first}")
             for name, (count, first) in self.columns.items()
         )
-        return f"{self.n_incomplete} of {self.n_rows} rows are incomplete: {'; '.join(columns)}"
+        are = "is" if self.n_incomplete == 1 else "are"
+        of = f"{self.n_incomplete} of {counted(self.n_rows, 'row')}"
+        return f"{of} {are} incomplete: {'; '.join(columns)}"
 
 
 def require_complete(frame: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quorate._types import Array, IntArray
+from quorate._words import counted
 from quorate.errors import BadInputError, require
 from quorate.models.axes import Axes
 from quorate.models.checks import settled, settled_gradient
@@ -220,7 +221,8 @@ class Prepare:
         missing = np.isnan(response)
         if missing.any():
             raise BadInputError(
-                f"y is missing in {missing.sum()} rows, the first being row {np.argmax(missing)}. "
+                f"y is missing in {counted(int(missing.sum()), 'row')}, the first being row "
+                f"{np.argmax(missing)}. "
                 "Drop or fill those rows."
             )
         return Observed(columns, response, **extras_of(shard, len(response)))
