@@ -35,8 +35,8 @@ _WEIGHED = 512  # points, at least, whose weights start the chains and give the 
 # Slices, by the effective number of points relative to that of a Gaussian posterior: least share,
 # steps to drop, steps for each draw
 _SLICES = ((0.85, 2, 1), (0.5, 8, 2), (0.2, 16, 4), (0.0, 32, 4))
-_HARD = 0.5  # below it, chains with gradients are better than slices
-_TUNING = 24  # trajectories to drop
+_HARD = 0.85  # below it, chains with gradients are better than slices
+_TUNING = 48  # trajectories to drop
 
 
 class Pass(NamedTuple):
