@@ -14,6 +14,7 @@ from quorate._extras import load
 from quorate._files import save
 from quorate.cli.console import Patience, err, out
 from quorate.cli.options import RUN, options_of
+from quorate.data.label_text import text_of
 from quorate.engines.options import Processes
 from quorate.errors import BadInputError, require
 from quorate.results.level_summary import LevelSummary
@@ -149,7 +150,7 @@ def _show(summary: LevelSummary) -> None:
     for name in columns:
         table.add_column(name, justify="right")
     for group, parameter in zip(*summary.standing_out(_MOST_SHOWN), strict=True):
-        names = str(summary.labels[group]), summary.parameters[parameter]
+        names = text_of(summary.labels[group]), summary.parameters[parameter]
         numbers = (f"{values[group, parameter]:.3f}" for values in columns.values())
         table.add_row(*map(Text, names), *numbers)
     out.print(table)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from quorate._types import IntArray
+from quorate.data.label_text import text_of
 from quorate.report.evidence import Evidence, Rows
 from quorate.report.posterior_plots import caterpillar
 from quorate.report.posterior_sections import MOST_DECIMALS, decimals_of
@@ -50,7 +51,7 @@ def _listed(level: LevelSummary) -> Html:
     with_parameter = len(level.parameters) > 1
     lines = []
     for group, parameter in zip(*level.standing_out(_MOST_LISTED), strict=True):
-        name = str(level.labels[group])
+        name = text_of(level.labels[group])
         name = f"{name}, {level.parameters[parameter]}" if with_parameter else name
         values = [float(of[group, parameter]) for of in columns.values()]
         decimals = max(decimals_of(float(level.sds[group, parameter]), _DIGITS), 0)
@@ -84,7 +85,7 @@ def _extreme(level: LevelSummary, parameter: int) -> IntArray:
 def _rows(level: LevelSummary, parameter: int, chosen: IntArray) -> Rows:
     columns = level.table(INTERVAL)
     return {
-        str(level.labels[group]): {
+        text_of(level.labels[group]): {
             name: float(of[group, parameter]) for name, of in columns.items()
         }
         for group in chosen

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray, Progress
+from quorate.data.label_text import texts_of
 from quorate.errors import BadInputError, require
 from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.protocol import Model
@@ -34,6 +35,9 @@ class LocalWork(Protocol):
 
     def labels(self) -> list[NDArray[Any]]:
         """Labels of the groups of each level; the place of a label is the code of its group."""
+
+    def columns(self) -> list[NDArray[Any]]:
+        """Labels in each column that tells groups apart; for an inner level, of all its pairs."""
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -221,6 +225,10 @@ class LocalParameters:
         """Labels of the groups of a level, the outer one by default."""
         return self.work.labels()[level]
 
+    def columns(self) -> list[NDArray[Any]]:
+        """Labels in each column that tells groups apart; for an inner level, of all its pairs."""
+        return self.work.columns()
+
     def joint(self, groups: Iterable[object], n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups as arrays; parameters are those of `draws`."""
         labels = self.work.labels()
@@ -289,7 +297,7 @@ def _codes(labels: NDArray[Any], groups: Iterable[object], level: str) -> IntArr
     """Codes of the groups with these labels, in rising order."""
     wanted: list[object] = [groups] if isinstance(groups, str) else list(groups)
     require(bool(wanted), "Name at least one group.")
-    texts = labels.astype(str)
+    texts = texts_of(labels)
     order = np.argsort(texts)
     asked = as_labels(_array_of(wanted), labels)
     places = np.minimum(np.searchsorted(texts[order], asked), len(texts) - 1)

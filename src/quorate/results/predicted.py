@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from quorate._types import Array
 from quorate.data.codes import LEVELS
+from quorate.data.label_text import texts_of
 from quorate.errors import BadInputError, require
 from quorate.models.groups.levels import levels_of
 from quorate.models.groups.regressions.regression import GroupedRegression
@@ -53,7 +54,7 @@ def predicted(
         return _prediction(model, some, eta, arrays, np.zeros(eta.shape[1], dtype=bool), rng)
     assert known is not None
     columns = [arrays[name] for name in LEVELS[: len(model.levels)]]
-    texts = group_names.of_rows(columns, known.labels())
+    texts = group_names.of_rows(columns, known.columns())
     some, found = DrawsWithGroups(points, known, n, asked).of_rows(texts[0])
     eta = model.fixed.predictors(some, arrays)
     is_new = np.zeros(eta.shape[1], dtype=bool)
@@ -104,7 +105,7 @@ def _local(
     if not found:
         return local, np.zeros(len(labels), dtype=bool)
     names, draws = found[level]
-    _, here, there = np.intersect1d(labels, names.astype(str), return_indices=True)
+    _, here, there = np.intersect1d(labels, texts_of(names), return_indices=True)
     local[:, here] = draws[:, there]
     return local, np.isin(np.arange(len(labels)), here)
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from quorate._extras import load
 from quorate._types import Array
+from quorate.data.label_text import texts_of
 from quorate.errors import require
 from quorate.models.rows import Seeds
 from quorate.results.local import LocalDraws, spaced
@@ -72,6 +73,9 @@ class Known(Protocol):
     def labels(self, level: int = 0) -> NDArray[Any]:
         """Labels of the groups that the run knows, of the outer level by default."""
 
+    def columns(self) -> list[NDArray[Any]]:
+        """Labels in each column that tells groups apart: outer ones, and inner ones within."""
+
     def joint(self, groups: Any, n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups, with the draws they go with."""
 
@@ -109,7 +113,7 @@ class DrawsWithGroups:
 
     def of_rows(self, labels: NDArray[np.str_]) -> tuple[Array, OfLevels]:
         """Those of the groups that the run knows among the outer groups of rows."""
-        return self.of_groups(np.intersect1d(labels, self.known.labels().astype(str)))
+        return self.of_groups(np.intersect1d(labels, texts_of(self.known.labels())))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
 from quorate.data.codes import LEVELS
+from quorate.data.label_text import joined, texts_of
 from quorate.data.placed import Shards
 from quorate.data.placed_groups import groups_held
 from quorate.data.write import ShardSet
@@ -42,6 +43,11 @@ class LocalRun:
         """Labels of the groups of each level; the place of a label is the code of its group."""
         names = [name for name, _ in zip(LEVELS, self._levels, strict=False)]
         return [labels_of_level(self._run.shards, name, self.model) for name in names]
+
+    def columns(self) -> list[NDArray[Any]]:
+        """Labels in each column that tells groups apart; for an inner level, of all its pairs."""
+        names = LEVELS[: len(self._levels)]
+        return [columns_of_level(self._run.shards, name, self.model)[-1] for name in names]
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -123,7 +129,13 @@ def opened(folder: Path) -> LocalParameters:
 
 
 def labels_of_level(shards: Shards, name: str, model: Model) -> NDArray[Any]:
-    """Labels by code. Pairs of values, of groups within groups, are text: `WA:King`.
+    """Labels by code. Pairs of values, of groups within groups, are text: `WA:King`."""
+    columns = columns_of_level(shards, name, model)
+    return columns[0] if len(columns) == 1 else joined(*map(texts_of, columns))
+
+
+def columns_of_level(shards: Shards, name: str, model: Model) -> list[NDArray[Any]]:
+    """Labels by code, in one column, or in two for groups within groups.
 
     The groups of a program are numbers in the data. They get the names that the program has for
     them, if it has any.
@@ -131,10 +143,9 @@ def labels_of_level(shards: Shards, name: str, model: Model) -> NDArray[Any]:
     labels = shards.labels(name)
     levels: tuple[NDArray[Any] | None, ...] = getattr(model, "group_names", (None, None))
     if labels.dtype.names is None:
-        return _named(labels, levels[0])
+        return [_named(labels, levels[0])]
     columns = [labels[column] for column in labels.dtype.names]
-    pairs = [_named(of, names).tolist() for of, names in zip(columns, levels, strict=True)]
-    return np.array([":".join(map(str, pair)) for pair in zip(*pairs, strict=True)])
+    return [_named(of, names) for of, names in zip(columns, levels, strict=True)]
 
 
 def _named(labels: NDArray[Any], names: NDArray[Any] | None) -> NDArray[Any]:
