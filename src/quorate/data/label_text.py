@@ -32,7 +32,7 @@ def texts_of(values: Any) -> NDArray[np.str_]:
     """The text of each label."""
     values = np.asarray(values)
     if values.dtype.kind in "Uiub":
-        return values.astype(str)
+        return np.asarray(values.astype(str))
     if values.dtype.kind in "OT":
         return np.array([text_of(value) for value in values.tolist()], dtype=str)
     distinct, place = np.unique(values, return_inverse=True)

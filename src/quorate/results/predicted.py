@@ -21,7 +21,7 @@ from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.observed import extras_of
 from quorate.models.protocol import Model
 from quorate.models.regressions.glm import GeneralisedLinearModel
-from quorate.models.rows import new_rows, require_ability
+from quorate.models.rows import new_rows, require_ability, require_equal_lengths, require_table
 from quorate.results import group_names
 from quorate.results.local import spaced
 from quorate.results.predicted_programs import of_groups, of_program
@@ -80,9 +80,14 @@ def _arrays(model: GeneralisedLinearModel | GroupedRegression, rows: Any) -> Map
             f"The rows have no {' and no '.join(f'`{name}`' for name in lacking)}. This model is "
             "of no formula, so give a dictionary of the arrays that it takes.",
         )
+        require_equal_lengths(rows)
         return dict(rows)
-    arrays: dict[str, Any] = dict(encoding.arrays(rows, response=False))
+    require_table(rows)
     columns = encoding.group_columns.split("/") if encoding.group_columns else []
+    if isinstance(rows, Mapping):
+        read = {*encoding.predictors, *columns}
+        require_equal_lengths({name: rows[name] for name in rows if name in read})
+    arrays: dict[str, Any] = dict(encoding.arrays(rows, response=False))
     for name, column in zip(LEVELS, columns, strict=False):
         try:
             arrays[name] = np.asarray(rows[column])
