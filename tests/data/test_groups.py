@@ -233,3 +233,14 @@ def test_settled_cuts(by, groups, chosen):
 def test_cuts_that_tear_groups(by):
     with pytest.raises(BadInputError, match=f"by='{by}' would put rows of one group.*by='group:g'"):
         Cut(by).settled("g")
+
+
+def test_cuts_that_are_no_text(tmp_path):
+    with pytest.raises(BadInputError, match="by must be text, such as 'shuffle', not 3"):
+        Cut(3)
+    table = {"x": np.arange(9), "g": np.arange(9)}
+    with pytest.raises(
+        BadInputError, match=r"by cannot be a Cut. .*cut.write\(.*'group:COLUMN'"
+    ) as info:
+        write_shards(table, 2, tmp_path / "s", by=Cut("shuffle", transform=dict))
+    assert len(str(info.value)) < 200

@@ -111,7 +111,7 @@ def test_nobody_is_started_without_work(result):
     seen = set()
     result.local.draws(["N001"], progress=lambda *_: seen.update(workers_of(os.getpid())))
     assert 1 <= len(seen) <= 2
-    with pytest.raises(BadInputError, match="workers must be at least 1, not 0"):
+    with pytest.raises(BadInputError, match="at least 1, not 0"):
         result.local.draws(["N001"], workers=0)
 
 
@@ -239,6 +239,45 @@ def test_unknown_groups_are_refused_by_name(result):
         result.local.draws(["N001"], n=0)
     with pytest.raises(BadInputError, match=r"interval.*94 %"):
         result.local.summary(interval=94)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda local: local.draws(5), "plane has no group '5'"),
+        (lambda local: local.draws(None), "at least one group"),
+        (lambda local: local.draws([("N001", "Intercept")]), "is no label of a group"),
+        (lambda local: local.draws(["N001"], n="10"), "whole number.*not '10'"),
+        (lambda local: local.draws(["N001"], n=1.5), "whole number.*not 1.5"),
+        (lambda local: local.draws(["N001"], n=9, workers="x"), "workers must be a whole.*'x'"),
+        (lambda local: local.summary(points=1.5), "whole number.*not 1.5"),
+        (lambda local: local.summary(points="10"), "whole number.*not '10'"),
+        (lambda local: local.summary(points=None), "whole number.*not None"),
+        (lambda local: local.summary(points=1), "points must be at least 20, not 1"),
+        (lambda local: local.summary(interval="0.9"), "between 0 and 1, not '0.9'"),
+        (lambda local: local.summary(interval=None), "between 0 and 1, not None"),
+        (lambda local: local.summary(points=64, progress=True), "progress must be a function"),
+        (lambda local: local.summary(points=64, workers="x"), "workers must be a whole.*'x'"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(ask, said, result):
+    with pytest.raises(BadInputError, match=said):
+        ask(result.local)
+
+
+def test_groups_may_be_rows_of_a_summary_in_any_order(result):
+    rows = result.local.summary().index
+    expected = result.local.draws(["N001", "N002"], n=16)
+    found = result.local.draws(rows[[2, 1, 2]], n=16)
+    assert found.identical(expected)
+    assert found["group"].values.tolist() == ["N001", "N002"]
+    assert result.local.draws(expected["group"][::-1], n=16).identical(expected)
+
+
+def test_it_says_in_a_line_what_groups_there_are(result):
+    assert repr(result.local) == "LocalParameters: 30 groups of plane (Intercept)"
+    gone = replace(result, local_work=LocalRun(Path("nowhere"), result.model))
+    assert repr(gone.local) == "LocalParameters: groups of plane (Intercept)"
 
 
 def test_a_model_without_groups_has_no_local_parameters(tmp_path, rng):

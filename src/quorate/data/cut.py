@@ -47,6 +47,12 @@ class Cut:
     na: NA = "raise"
     scratch: str | None = None
 
+    def __post_init__(self) -> None:
+        require(
+            self.by is None or isinstance(self.by, str),
+            f"by must be text, such as 'shuffle', not {self.by!r}.",
+        )
+
     @property
     def is_in_place(self) -> bool:
         """Whether workers read rows where they lie."""

@@ -41,6 +41,15 @@ class Partition:
     groups: Mapping[str, Groups] = field(default_factory=dict)
 
 
+def require_words(by: object) -> None:
+    """Refuse a way to cut rows that is no text."""
+    own = "A Cut writes shards itself: cut.write(data, n_shards, folder, seed). "
+    require(
+        isinstance(by, str),
+        f"by cannot be a {type(by).__name__}. {own if hasattr(by, 'settled') else ''}{_WAYS}",
+    )
+
+
 def partition_of(table: Table, n_shards: int, by: str, seed: int) -> Partition:
     """Deal the rows of a table: see `quorate.data.write.write_shards` for `by`."""
     whole = isinstance(n_shards, int | np.integer) and n_shards >= 1

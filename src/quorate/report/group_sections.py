@@ -30,7 +30,10 @@ def groups(evidence: Evidence, pictures: Pictures) -> dict[str, Html]:
             ".",
         )
         return {"Groups": told}
-    return {"Groups": joined(_level(level, pictures) for level in found.levels)}
+    n_draws = min(found.n_points, len(evidence.merged))
+    told = note(f"Averages over {n_draws:,} draws of the global parameters, evenly spaced.")
+    levels = (_level(level, pictures) for level in found.levels)
+    return {"Groups": joined([told, *levels])}
 
 
 def _is_of_these_draws(found: LocalSummaries, evidence: Evidence) -> bool:

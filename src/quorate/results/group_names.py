@@ -1,15 +1,16 @@
 """Labels of groups as text: those of rows, and those that a user asks for."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
+from difflib import get_close_matches
 from numbers import Number
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate._types import BoolArray
+from quorate._types import BoolArray, IntArray
 from quorate.data.label_text import joined, text_of, texts_of
 from quorate.errors import BadInputError, require
 
@@ -61,6 +62,50 @@ def of_rows(
         texts.append(as_labels(column, known))
         _require_same_kind(column, texts[-1], known)
     return texts if len(texts) == 1 else [texts[0], joined(*texts)]
+
+
+def codes_of(labels: NDArray[Any], groups: Iterable[object] | object, level: str) -> IntArray:
+    """Codes of the groups with these labels, in rising order. A single label may be given alone."""
+    wanted = _listed(groups)
+    require(bool(len(wanted)), "Name at least one group.")
+    texts = texts_of(labels)
+    order = np.argsort(texts)
+    asked = as_labels(wanted, labels)
+    places = np.minimum(np.searchsorted(texts[order], asked), len(texts) - 1)
+    codes = order[places]
+    unknown = [group for group, code in zip(asked, codes, strict=True) if texts[code] != group]
+    if unknown:
+        raise BadInputError(_unknown(unknown, texts, level))
+    return np.unique(codes).astype(np.int64)
+
+
+def _listed(groups: Any) -> NDArray[Any]:
+    """Labels of groups as an array; those of an index of groups and parameters are its first."""
+    if getattr(groups, "nlevels", 1) > 1:
+        groups = groups.get_level_values(0).unique()
+    if hasattr(groups, "__array__"):
+        groups = np.atleast_1d(np.asarray(groups))
+    is_one = isinstance(groups, str | bytes) or not isinstance(groups, Iterable)
+    wanted = [] if groups is None else [groups] if is_one else list(groups)
+    for group in wanted:
+        require(
+            np.ndim(group) == 0,
+            f"{group!r} is no label of a group. Give a list of labels, such as those in the first "
+            "level of the index of summary().",
+        )
+    found = np.empty(len(wanted), dtype=object)
+    found[:] = wanted
+    return found
+
+
+def _unknown(groups: Sequence[str], texts: NDArray[np.str_], level: str) -> str:
+    """Which groups are unknown, and which were perhaps meant."""
+    shown = ", ".join(map(repr, map(str, groups[:_MOST_NAMED])))
+    more = f" and {len(groups) - _MOST_NAMED:,} more" if len(groups) > _MOST_NAMED else ""
+    close = get_close_matches(str(groups[0]), texts.tolist(), n=_MOST_NAMED)
+    meant = close or texts[:_MOST_NAMED].tolist()
+    kind = "Close ones are" if close else "The first ones are"
+    return f"{level} has no group {shown}{more}. {kind} {', '.join(map(repr, meant))}."
 
 
 def _require_no_gaps(column: NDArray[Any]) -> None:

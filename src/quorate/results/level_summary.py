@@ -1,6 +1,7 @@
 """Summaries of the parameters of the groups of one level: means, sds, and intervals."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,8 +107,8 @@ class LevelSummary:
 def ends_of(interval: float) -> dict[str, float]:
     """Shares below the ends of an equal-tailed interval, by the names of their columns."""
     require(
-        0 < interval < 1,
-        f"interval must be between 0 and 1, not {interval}. Use 0.94 for 94 %.",
+        isinstance(interval, Real) and 0 < interval < 1,
+        f"interval must be between 0 and 1, not {interval!r}. Use 0.94 for 94 %.",
     )
     tail = (1 - interval) / 2
     return {f"{100 * share:.6g}%": share for share in (tail, 1 - tail)}

@@ -1,8 +1,7 @@
 """Local parameters of a result: `result.local`. Workers compute them when they are asked for."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray, Progress
-from quorate.data.label_text import texts_of
-from quorate.errors import BadInputError, require
+from quorate.errors import BadInputError, QuorateError, require
 from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.protocol import Model
 from quorate.results import saved_local
-from quorate.results.group_names import as_labels
+from quorate.results.group_names import codes_of
 from quorate.results.level_summary import LevelSummary
 from quorate.results.local_tree import joint_tree
 from quorate.results.saved_local import LocalSummaries, digest_of
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 N_POINTS = 200  # draws of the global parameters that summaries are made of
 INTERVAL = 0.94
 _AXES = (("group", "parameter"), ("inner", "inner_parameter"))  # of the levels
-_MOST_NAMED = 5
+_FEWEST_POINTS = 20  # which tell the spread between draws to within about a sixth
 
 
 class LocalWork(Protocol):
@@ -35,6 +33,9 @@ class LocalWork(Protocol):
 
     def labels(self) -> list[NDArray[Any]]:
         """Labels of the groups of each level; the place of a label is the code of its group."""
+
+    def n_groups(self) -> list[int]:
+        """Number of groups of each level, without a look at any row."""
 
     def columns(self) -> list[NDArray[Any]]:
         """Labels in each column that tells groups apart; for an inner level, of all its pairs."""
@@ -67,7 +68,7 @@ class LocalDraws:
     levels: tuple[tuple[NDArray[Any], Array], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LocalParameters:
     """The parameters of the groups of a run: `Result.local`.
 
@@ -118,6 +119,9 @@ class LocalParameters:
             raise BadInputError("This result is of no run, so there are no workers to ask.")
         return cls(model, levels, points, laid_out, rows, folder, work)
 
+    def __repr__(self) -> str:
+        return f"LocalParameters: {self._told()}"
+
     def summary(
         self,
         level: str | None = None,
@@ -141,7 +145,8 @@ class LocalParameters:
         interval
             Probability of the interval.
         points
-            Number of draws of the global parameters to average over, evenly spaced.
+            Number of draws of the global parameters to average over, evenly spaced: at least 20,
+            or all draws if there are fewer.
         engine
             As for `sample`; that of the run by default.
         workers
@@ -185,7 +190,8 @@ class LocalParameters:
         Parameters
         ----------
         groups
-            Labels of groups of the outer level.
+            Labels of groups of the outer level, or rows of the index of `summary()`. Each comes
+            once, in the order of `labels()`, in whatever order they are asked for.
         n
             Number of draws, evenly spaced, at least: every chain gives as many. All by default.
         engine, workers, progress
@@ -232,7 +238,7 @@ class LocalParameters:
     def joint(self, groups: Iterable[object], n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups as arrays; parameters are those of `draws`."""
         labels = self.work.labels()
-        codes = _codes(labels[0], groups, self.levels[0].name)
+        codes = codes_of(labels[0], groups, self.levels[0].name)
         numbers = self.rows[:, self.steps(n)].ravel()
         points = self.laid_out()[numbers]
         found = self.work.draws(points, numbers, codes, **asked)
@@ -251,6 +257,12 @@ class LocalParameters:
 
     def _summaries(self, n_points: int, **asked: Any) -> tuple[LevelSummary, ...]:
         """Summaries of all levels: from the run's folder, or of workers, and then saved there."""
+        require_whole(n_points)
+        require(
+            n_points >= _FEWEST_POINTS,
+            f"points must be at least {_FEWEST_POINTS}, not {n_points}. Sds and intervals take in "
+            "how the parameters of a group differ from draw to draw, and fewer do not tell.",
+        )
         numbers = spaced(len(self.points), n_points)
         points = self.points[numbers]
         digest = digest_of(points)
@@ -265,6 +277,14 @@ class LocalParameters:
         LocalSummaries(found, digest, n_points).save(self.folder)
         return found
 
+    def _told(self) -> str:
+        try:
+            counts = [f"{n:,} groups" for n in self.work.n_groups()]
+        except QuorateError:  # its folder is gone, or damaged
+            counts = ["groups"] * len(self.levels)
+        both = zip(counts, self.levels, strict=True)
+        return ", ".join(f"{n} of {level.name} ({', '.join(level.names)})" for n, level in both)
+
     def _place(self, level: str | None) -> int:
         names = [one.name for one in self.levels]
         require(
@@ -276,6 +296,8 @@ class LocalParameters:
     def steps(self, n: int | None) -> IntArray:
         """Places in chains, evenly spaced: about `n` draws of all chains together."""
         n_chains, n_steps = self.rows.shape
+        if n is not None:
+            require_whole(n)
         return spaced(n_steps, max(n_steps, 1) if n is None else -(-n // n_chains))
 
 
@@ -286,39 +308,16 @@ def _in_chains(draws: Array, n_chains: int) -> Array:
 
 def spaced(n_all: int, n: int) -> IntArray:
     """`n` of the numbers 0, …, n_all - 1, evenly spaced; all of them if there are no more."""
-    require(n >= 1, f"The number of draws must be at least 1, not {n}.")
+    require_whole(n)
     require(n_all > 0, "The run has no draws yet. Resume it.")
     if n >= n_all:
         return np.arange(n_all)
     return np.asarray((np.arange(n) + 0.5) * n_all / n).astype(np.int64)
 
 
-def _codes(labels: NDArray[Any], groups: Iterable[object], level: str) -> IntArray:
-    """Codes of the groups with these labels, in rising order."""
-    wanted: list[object] = [groups] if isinstance(groups, str) else list(groups)
-    require(bool(wanted), "Name at least one group.")
-    texts = texts_of(labels)
-    order = np.argsort(texts)
-    asked = as_labels(_array_of(wanted), labels)
-    places = np.minimum(np.searchsorted(texts[order], asked), len(texts) - 1)
-    codes = order[places]
-    unknown = [group for group, code in zip(asked, codes, strict=True) if texts[code] != group]
-    if unknown:
-        raise BadInputError(_unknown(unknown, texts, level))
-    return np.unique(codes).astype(np.int64)
-
-
-def _array_of(groups: list[object]) -> NDArray[Any]:
-    """An array of labels, whose type numpy guesses if they are all of one."""
-    one_type = len({type(group) for group in groups}) == 1
-    return np.array(groups if one_type else [str(group) for group in groups])
-
-
-def _unknown(groups: Sequence[str], texts: NDArray[np.str_], level: str) -> str:
-    """Which groups are unknown, and which were perhaps meant."""
-    shown = ", ".join(map(repr, map(str, groups[:_MOST_NAMED])))
-    more = f" and {len(groups) - _MOST_NAMED:,} more" if len(groups) > _MOST_NAMED else ""
-    close = get_close_matches(str(groups[0]), texts.tolist(), n=_MOST_NAMED)
-    meant = close or texts[:_MOST_NAMED].tolist()
-    kind = "Close ones are" if close else "The first ones are"
-    return f"{level} has no group {shown}{more}. {kind} {', '.join(map(repr, meant))}."
+def require_whole(n: object) -> None:
+    """Refuse what is no number of draws."""
+    require(
+        isinstance(n, int | np.integer) and bool(n >= 1),
+        f"The number of draws must be a whole number, at least 1, not {n!r}.",
+    )

@@ -59,6 +59,7 @@ class AfterRun:
 
         It survives what a run survives: workers that are slow, die or lie.
         """
+        _require_callable(progress)
         options = self.settings.engine_options if engine is None else ENGINES.chosen(engine)
         allocation, logs = self._allocation(question, workers), self.folder / "logs"
         with forgotten(self.shards):
@@ -71,6 +72,7 @@ class AfterRun:
 
         Like workers, it uses one thread of BLAS: the arrays are small, so others would only wait.
         """
+        _require_callable(progress)
         with threadpool_limits(1, "blas"):
             self._answer_here(question, answers, progress)
 
@@ -89,7 +91,10 @@ class AfterRun:
 
     def _allocation(self, question: Question, workers: int | None) -> Allocation:
         """Shards of each worker. By default, no worker is started without a shard."""
-        require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}.")
+        require(
+            workers is None or (isinstance(workers, int) and workers >= 1),
+            f"workers must be a whole number, at least 1, not {workers!r}.",
+        )
         if isinstance(self.shards, PlacedShards) and self.shards.sites:
             return one_to_one(self.shards.n_shards)
         n_shards, settings = len(question.shards), self.settings
@@ -135,3 +140,11 @@ class AfterRun:
         placed = shards if isinstance(shards, PlacedShards) else None
         folder = str(shards.folder)
         return Job(self.model, sampler, SendDraws(), folder, shards.n_shards, seed, placed)
+
+
+def _require_callable(progress: object) -> None:
+    require(
+        progress is None or callable(progress),
+        f"progress must be a function of the pieces of work that are done, and their number, not "
+        f"{progress!r}.",
+    )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from quorate._types import Array, IntArray
 from quorate.data.codes import LEVELS
 from quorate.data.label_text import joined, texts_of
-from quorate.data.placed import Shards
+from quorate.data.placed import Shards, open_shards
 from quorate.data.placed_groups import groups_held
 from quorate.data.write import ShardSet
 from quorate.engines.options import Processes
@@ -25,6 +25,7 @@ from quorate.results.local import LocalParameters
 from quorate.results.tree import chain_rows, laid_out
 from quorate.run import kept_model
 from quorate.run.after import AfterRun
+from quorate.run.configuration import SHARDS
 from quorate.run.history import History
 
 _NODES = 25  # times that moments take longer with a coefficient more, roughly
@@ -41,8 +42,13 @@ class LocalRun:
 
     def labels(self) -> list[NDArray[Any]]:
         """Labels of the groups of each level; the place of a label is the code of its group."""
-        names = [name for name, _ in zip(LEVELS, self._levels, strict=False)]
+        names = LEVELS[: len(self._levels)]
         return [labels_of_level(self._run.shards, name, self.model) for name in names]
+
+    def n_groups(self) -> list[int]:
+        """Number of groups of each level, without a look at any row."""
+        shards = open_shards(self.folder / SHARDS)
+        return [len(shards.labels(name)) for name in LEVELS[: len(self._levels)]]
 
     def columns(self) -> list[NDArray[Any]]:
         """Labels in each column that tells groups apart; for an inner level, of all its pairs."""
