@@ -89,8 +89,14 @@ def test_summaries_are_read_from_the_folder_the_second_time(result):
     shards.rename(folder / "elsewhere")  # nobody can be asked now
     try:
         again = result.local.summary(interval=0.5)
-        with pytest.raises(BadInputError, match=f"{folder}.* is gone"):
-            with_model(result, OneWay()).local.summary(points=50)
+        others = (result.local, with_model(result, OneWay()).local)
+        for ask in [lambda of=of: of.summary(points=50) for of in others]:
+            with pytest.raises(
+                BadInputError, match=f"{folder} has no folder `shards`. Put it back"
+            ):
+                ask()
+        with pytest.raises(BadInputError, match="has no folder `shards`"):
+            quorate.resume(folder, progress=False)
     finally:
         (folder / "elsewhere").rename(shards)
     np.testing.assert_array_equal(again["mean"], first["mean"])
@@ -290,9 +296,22 @@ def test_a_model_without_groups_has_no_local_parameters(tmp_path, rng):
 def test_a_damaged_file_of_summaries_is_named(result):
     result.local.summary()
     path = Path(result.run_dir) / FILE
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(BadInputError, match=re.escape(FILE)):
-        result.local.summary()
+    for content in (path.read_bytes()[:-200], b"", b"not of numpy"):
+        path.write_bytes(content)
+        with pytest.raises(BadInputError, match=f"{re.escape(FILE)} is damaged: .* Remove it"):
+            result.local.summary()
+
+
+def test_a_folder_that_is_gone_is_named(result):
+    labels = result.local.labels()  # which opens the run
+    folder = Path(result.run_dir)
+    folder.rename(folder.with_name("elsewhere"))
+    try:
+        for ask in (result.local.summary, lambda: result.local.draws(labels[:1])):
+            with pytest.raises(BadInputError, match=f"The folder of the run, {folder}, is gone"):
+                ask()
+    finally:
+        folder.with_name("elsewhere").rename(folder)
 
 
 # ---------------------------------------------------------------- faults

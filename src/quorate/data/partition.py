@@ -10,6 +10,7 @@ the user chooses otherwise.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,11 @@ class Partition:
 
 def require_words(by: object) -> None:
     """Refuse a way to cut rows that is no text."""
-    own = "A Cut writes shards itself: cut.write(data, n_shards, folder, seed). "
     require(
-        isinstance(by, str),
-        f"by cannot be a {type(by).__name__}. {own if hasattr(by, 'settled') else ''}{_WAYS}",
+        not hasattr(by, "write"),
+        "by cannot be a Cut, which writes shards itself: cut.write(data, n_shards, folder, seed).",
     )
+    require(isinstance(by, str), f"by cannot be {shortened(by)}. {_WAYS}")
 
 
 def partition_of(table: Table, n_shards: int, by: str, seed: int) -> Partition:

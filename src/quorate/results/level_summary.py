@@ -70,13 +70,17 @@ class LevelSummary:
         }
 
     def frame(self, interval: float) -> "pd.DataFrame":
-        """A row for each group and parameter."""
+        """A row for each group and parameter.
+
+        The index of groups has the name of the level; `group` if another column has that name.
+        """
         import pandas as pd
 
-        index = pd.MultiIndex.from_product(
-            [self.labels, self.parameters], names=[self.name, "parameter"]
-        )
         columns = {name: values.ravel() for name, values in self.table(interval).items()}
+        name = "group" if self.name in ("parameter", *columns) else self.name
+        index = pd.MultiIndex.from_product(
+            [self.labels, self.parameters], names=[name, "parameter"]
+        )
         return pd.DataFrame(columns, index=index)
 
     def dataset(self, interval: float) -> "xr.Dataset":

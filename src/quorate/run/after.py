@@ -21,7 +21,7 @@ from quorate.protocol.allocation import Allocation, one_to_one
 from quorate.protocol.messages import ShardFound
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.run.asking import ask_workers
-from quorate.run.configuration import SHARDS, configuration_of, same_shards
+from quorate.run.configuration import configuration_of, require_rows, same_shards
 from quorate.run.in_place import forgotten
 from quorate.run.settings import Settings
 from quorate.samplers import make_sampler
@@ -118,15 +118,12 @@ class AfterRun:
     @property
     def shards(self) -> Shards:
         """The shards, which must be those of the run."""
+        require_rows(self.folder)  # which may have gone since
         return self._opened[1]
 
     @cached_property
     def _opened(self) -> tuple[Settings, Shards]:
-        require(
-            (self.folder / SHARDS).is_dir(),
-            f"The folder of the run, {self.folder}, is gone, and with it the rows. Sample with a "
-            "run_dir of your own, and keep it.",
-        )
+        require_rows(self.folder)
         with JournalReader(self.folder) as reader:
             kept = configuration_of(reader)
             told = [record.settings for record in reader.records() if isinstance(record, Resumed)]
