@@ -214,6 +214,8 @@ def test_errors_say_what_is_missing(fitted, of_arrays, seed):
     rows = {"x": np.zeros(1), "shop": np.array(["new"])}
     with pytest.raises(BadInputError, match="interval must be between 0 and 1, not 94"):
         fitted.predict(rows, 10).summary(94)
+    with pytest.raises(BadInputError, match=r"interval must be between 0 and 1, not '0\.9'"):
+        fitted.predict(rows, 10).summary("0.9")
 
 
 def test_columns_of_unequal_length_are_refused(fitted, of_arrays):

@@ -110,9 +110,14 @@ class LevelSummary:
 
 def ends_of(interval: float) -> dict[str, float]:
     """Shares below the ends of an equal-tailed interval, by the names of their columns."""
-    require(
-        isinstance(interval, Real) and 0 < interval < 1,
-        f"interval must be between 0 and 1, not {interval!r}. Use 0.94 for 94 %.",
-    )
+    require_interval(interval)
     tail = (1 - interval) / 2
     return {f"{100 * share:.6g}%": share for share in (tail, 1 - tail)}
+
+
+def require_interval(interval: object) -> None:
+    """Refuse what is no probability of an interval."""
+    require(
+        isinstance(interval, Real) and 0 < float(interval) < 1,
+        f"interval must be between 0 and 1, not {interval!r}. Use 0.94 for 94 %.",
+    )

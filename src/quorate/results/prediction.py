@@ -12,6 +12,7 @@ from quorate._types import Array
 from quorate.data.label_text import texts_of
 from quorate.errors import require
 from quorate.models.rows import Seeds
+from quorate.results.level_summary import require_interval
 from quorate.results.local import LocalDraws, spaced
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Prediction:
         interval
             Probability of the intervals.
         """
-        require(0 < interval < 1, f"interval must be between 0 and 1, not {interval}.")
+        require_interval(interval)
         shape = self.responses.shape
         require(len(shape) == 2, f"Rows have responses of shape {shape[2:]}. Use `responses`.")
         tails = [(1 - interval) / 2, (1 + interval) / 2]
