@@ -78,6 +78,20 @@ def test_summaries_go_to_files(suffix, result, tmp_path):
     np.testing.assert_allclose(found["sd"], summary["sd"])
 
 
+@pytest.mark.parametrize("level", ["parameter", "mean", "3%"])
+def test_a_level_may_have_the_name_of_a_column(level, tmp_path, rng):
+    data = one_way.rows(rng)
+    table = {
+        level if name == "plane" else name: values for name, values in one_way.table(data).items()
+    }
+    options = {"workers": 2, "draws": 40, "check": False, "progress": False}
+    result = quorate.sample(one_way.OneWay(level), table, run_dir=tmp_path / "run", **options)
+    for suffix, read in (("csv", pd.read_csv), ("parquet", pd.read_parquet)):
+        path = tmp_path / f"groups.{suffix}"
+        assert local(result, "-o", str(path), "--processes", "1").exit_code == 0
+        assert list(read(path).columns) == ["group", "parameter", "mean", "sd", "3%", "97%"]
+
+
 def test_draws_go_to_netcdf(result, tmp_path):
     path = tmp_path / "draws.nc"
     assert local(result, "--groups", "N003,N005", "-o", str(path)).exit_code == 0

@@ -133,6 +133,7 @@ def test_codes_replace_a_group_column_of_their_own_name(which, tmp_path):
         ({}, {"by": "group:g/h"}, "No column named `h`"),
         ({"h": [None, 1] * 51 + [2]}, {"by": "group:g/h"}, "`h`, which .* missing in 51 rows"),
         ({"h": ["x" * 300] * N}, {"by": "group:h"}, "text of 300 characters.*up to 200"),
+        ({"h": np.arange(N).astype("m8[s]")}, {"by": "group:h"}, "`h`, .* lengths of time. Make"),
         ({"h": [b"x", 1j] * 51 + [2]}, {"by": "group:h"}, "cannot be compared"),
     ],
 )
@@ -204,8 +205,14 @@ def test_changed_labels_are_refused(which, tmp_path):
     for read in (lambda: shards.labels("group"), shards.verify):
         with pytest.raises(BadInputError, match=r"labels-group\.npy has changed since"):
             read()
+    (tmp_path / "s/labels-group.npy").write_bytes(b"")
+    with pytest.raises(BadInputError, match=r"labels-group\.npy has changed since"):
+        shards.labels("group")
     np.save(tmp_path / "s/labels-group.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(BadInputError, match=r"labels-group\.npy has changed since"):
+        shards.labels("group")
+    (tmp_path / "s/labels-group.npy").unlink()
+    with pytest.raises(BadInputError, match=r"labels-group\.npy cannot be read \(.*put it back"):
         shards.labels("group")
 
 
@@ -269,3 +276,13 @@ def test_csv_files_whose_ids_have_different_types(tmp_path):
     files = [tmp_path / "a.csv", tmp_path / "b.csv"]
     shards = write_shards(files, 2, tmp_path / "s", by="group:g")
     assert shards.labels("group").tolist() == ["1", "2", "N1"]
+
+
+def test_cuts_that_are_no_text(tmp_path):
+    with pytest.raises(BadInputError, match="by cannot be 3"):
+        Cut(3)
+    table = {"x": np.arange(9), "g": np.arange(9)}
+    cut = Cut("shuffle", transform=dict)
+    with pytest.raises(BadInputError, match=r"by cannot be a Cut.*: cut.write\(data") as info:
+        write_shards(table, 2, tmp_path / "s", by=cut)
+    assert len(str(info.value)) < 200

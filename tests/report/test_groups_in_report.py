@@ -42,6 +42,7 @@ def test_groups_that_stand_out_are_listed_and_drawn(result, folder):
     listed = page.text.partition("in units of their sds:")[2].partition("Intercept of the 30")[0]
     assert set(map(str, first)) <= set(listed.split())
     assert "plane:part" in page.text
+    assert "Averages over 128 draws of the global parameters" in page.text  # all that there are
 
 
 def test_a_run_without_summaries_has_no_section(folder):

@@ -252,7 +252,7 @@ def test_errors_say_what_to_do(fitted, tmp_path, rng):
         fitted.loo(by="group")
     with pytest.raises(BadInputError, match="by must be 'row' or 'group', not 'state'"):
         fitted.log_likelihood(by="state")
-    with pytest.raises(BadInputError, match="draws must be at least 1, not 0"):
+    with pytest.raises(BadInputError, match="draws must be a whole number, at least 1, not 0"):
         fitted.log_likelihood(0)
     data, run = {"z": rng.normal(size=(30, 2))}, tmp_path / "run"
     plain = quorate.sample(MeanModel(), data, draws=50, run_dir=run, **FEW)

@@ -12,7 +12,7 @@ from quorate.errors import BadInputError
 from quorate.models import design, linear, logistic, poisson
 from quorate.models.regressions.families import Linear, Logistic, NegativeBinomial, Poisson
 from quorate.models.regressions.robust import Student
-from quorate.results.local import scattered
+from quorate.results.some_draws import scattered
 
 N_GROUPS, SIZE, TAU, SIGMA = 100, 5, 0.8, 0.6
 DRAWS = 400
@@ -214,6 +214,49 @@ def test_errors_say_what_is_missing(fitted, of_arrays, seed):
     rows = {"x": np.zeros(1), "shop": np.array(["new"])}
     with pytest.raises(BadInputError, match="interval must be between 0 and 1, not 94"):
         fitted.predict(rows, 10).summary(94)
+    with pytest.raises(BadInputError, match=r"interval must be between 0 and 1, not '0\.9'"):
+        fitted.predict(rows, 10).summary("0.9")
+
+
+def test_columns_of_unequal_length_are_refused(fitted, of_arrays):
+    """One row more in a column would otherwise be repeated for all rows."""
+    rows = {"x": np.zeros(2), "shop": [shop(1)]}
+    for given in (rows, {"x": np.zeros(1), "shop": [shop(1), shop(2)]}):
+        with pytest.raises(BadInputError, match=r"differ in length: .*'x': \d, 'shop': \d"):
+            fitted.predict(given)
+    with pytest.raises(BadInputError, match="'X': 2, 'Z': 2, 'group': 1"):
+        of_arrays.predict({"X": np.ones((2, 2)), "Z": np.ones((2, 2)), "group": ["10"]})
+    assert fitted.predict(rows | {"x": [0.0], "note": "not read"}, 5).expected.shape == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (pd.Series({"x": 0.0, "shop": "a"}), r"cannot be a Series.*iloc\[\[0\]\]"),
+        ([[0.0, "a"]], "cannot be a list.*dictionary"),
+        (None, "cannot be a NoneType"),
+        ("rows.csv", "cannot be a str. Read the file"),
+        ({"x": 0.0, "shop": "a"}, r"`x` is one value, 0.0.*\[0.0\]"),
+        ({"x": [0.0], "shop": "a"}, "`shop` is one value, 'a'"),
+        ({"x": ["1.5"], "shop": ["a"]}, "`x` holds text, such as '1.5'.*numbers"),
+        ({"x": ["a", "b"], "shop": ["a", "b"]}, "`x` holds text, such as 'a'"),
+        ({"x": [0.0], "shop": [1]}, "None of the rows has a group that the run knows"),
+    ],
+)
+def test_rows_that_are_no_columns_of_values_are_refused(rows, said, fitted):
+    with pytest.raises(BadInputError, match=said):
+        fitted.predict(rows)
+
+
+def test_groups_by_times_with_time_zones_are_read(seed):
+    """They are stored in UTC, and numpy would warn of them."""
+    rng = np.random.default_rng([seed, 6])
+    days = pd.date_range("2024-01-01", periods=6, tz="Europe/Berlin")
+    table = pd.DataFrame({"y": rng.normal(size=60), "day": days[np.arange(60) % 6]})
+    table["x"] = rng.normal(size=60)
+    result = quorate.sample(linear(design("y ~ x + (1 | day)", table)), table, seed=seed, **FEW)
+    assert not result.predict(table.head(7), 5).is_new.any()
+    assert result.local.draws(days[[1]], 5)["group"].size == 1
 
 
 def test_models_that_are_no_regressions_are_refused(rng):

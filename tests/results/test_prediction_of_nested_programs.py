@@ -78,6 +78,9 @@ class Known:
         pairs = sorted(zip(self.state_of.tolist(), range(N_COUNTIES), strict=True))
         return np.array([f"{state}:{county}" for state, county in pairs])
 
+    def columns(self):
+        return [self.labels(), np.arange(N_COUNTIES)]
+
     def joint(self, groups, n=None):
         groups = np.asarray(groups).astype(int)
         labels = [label for label in self.labels(1) if int(label.split(":")[0]) in set(groups)]

@@ -17,9 +17,11 @@ from helpers.one_way import Nested, OneWay, planes, rows, table
 from helpers.processes import KillsAWorker, MeanModel, killed_when_it_speaks, workers_of
 from quorate.data.write import ShardSet
 from quorate.errors import BadInputError, FewGroupsWarning, QuorateWarning, WorkerFailedError
-from quorate.results.local import FEWEST_POINTS, _codes, scattered
+from quorate.results.group_names import codes_of
+from quorate.results.local import DEFAULT_POINTS
 from quorate.results.local_tree import long_table
 from quorate.results.saved_local import FILE
+from quorate.results.some_draws import scattered
 from quorate.run.few_groups import FEWEST
 from quorate.run.local import LocalRun, opened
 
@@ -50,7 +52,7 @@ def result(fitted):
 
 def summarised(result):
     """The draws that a summary is of, if nobody says how many."""
-    n = max(FEWEST_POINTS, result.local.work.affordable)
+    n = max(DEFAULT_POINTS, result.local.work.affordable)
     return result.unconstrained[scattered(result.n_draws, n)]
 
 
@@ -98,8 +100,14 @@ def test_summaries_are_read_from_the_folder_the_second_time(result):
     shards.rename(folder / "elsewhere")  # nobody can be asked now
     try:
         again = result.local.summary(interval=0.5)
-        with pytest.raises(BadInputError, match=f"{folder}.* is gone"):
-            with_model(result, OneWay()).local.summary(points=50)
+        others = (result.local, with_model(result, OneWay()).local)
+        for ask in [lambda of=of: of.summary(points=50) for of in others]:
+            with pytest.raises(
+                BadInputError, match=f"{folder} has no folder `shards`. Put it back"
+            ):
+                ask()
+        with pytest.raises(BadInputError, match="has no folder `shards`"):
+            quorate.resume(folder, progress=False)
     finally:
         (folder / "elsewhere").rename(shards)
     np.testing.assert_array_equal(again["mean"], first["mean"])
@@ -120,7 +128,7 @@ def test_nobody_is_started_without_work(result):
     seen = set()
     result.local.draws(["N001"], progress=lambda *_: seen.update(workers_of(os.getpid())))
     assert 1 <= len(seen) <= 2
-    with pytest.raises(BadInputError, match="workers must be at least 1, not 0"):
+    with pytest.raises(BadInputError, match="at least 1, not 0"):
         result.local.draws(["N001"], workers=0)
 
 
@@ -252,9 +260,47 @@ def test_unknown_groups_are_refused_by_name(result):
 
 def test_one_close_group_is_one():
     with pytest.raises(BadInputError, match=r"The only one is 'a'\.$"):
-        _codes(np.array(["a"]), ["xyz"], "plane")
+        codes_of(np.array(["a"]), ["xyz"], "plane")
     with pytest.raises(BadInputError, match=r"A close one is 'abc'\.$"):
-        _codes(np.array(["abc", "xyz"]), ["abd"], "plane")
+        codes_of(np.array(["abc", "xyz"]), ["abd"], "plane")
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda local: local.draws(5), "plane has no group '5'"),
+        (lambda local: local.draws(None), "at least one group"),
+        (lambda local: local.draws([("N001", "Intercept")]), "is no label of a group"),
+        (lambda local: local.draws(["N001"], n="10"), "whole number.*not '10'"),
+        (lambda local: local.draws(["N001"], n=1.5), "whole number.*not 1.5"),
+        (lambda local: local.draws(["N001"], n=9, workers="x"), "workers must be a whole.*'x'"),
+        (lambda local: local.summary(points=1.5), "whole number.*not 1.5"),
+        (lambda local: local.summary(points="10"), "whole number.*not '10'"),
+        (lambda local: local.summary(points=1), "points must be at least 20, not 1"),
+        (lambda local: local.summary(interval="0.9"), "between 0 and 1, not '0.9'"),
+        (lambda local: local.summary(interval=None), "between 0 and 1, not None"),
+        (lambda local: local.summary(points=64, progress=True), "progress must be a function"),
+        (lambda local: local.summary(points=64, workers="x"), "workers must be a whole.*'x'"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(ask, said, result):
+    with pytest.raises(BadInputError, match=said):
+        ask(result.local)
+
+
+def test_groups_may_be_rows_of_a_summary_in_any_order(result):
+    rows = result.local.summary().index
+    expected = result.local.draws(["N001", "N002"], n=16)
+    found = result.local.draws(rows[[2, 1, 2]], n=16)
+    assert found.identical(expected)
+    assert found["group"].values.tolist() == ["N001", "N002"]
+    assert result.local.draws(expected["group"][::-1], n=16).identical(expected)
+
+
+def test_it_says_in_a_line_what_groups_there_are(result):
+    assert repr(result.local) == "LocalParameters: 30 groups of plane (Intercept)"
+    gone = replace(result, local_work=LocalRun(Path("nowhere"), result.model))
+    assert repr(gone.local) == "LocalParameters: groups of plane (Intercept)"
 
 
 def test_a_model_without_groups_has_no_local_parameters(tmp_path, rng):
@@ -267,9 +313,22 @@ def test_a_model_without_groups_has_no_local_parameters(tmp_path, rng):
 def test_a_damaged_file_of_summaries_is_named(result):
     result.local.summary()
     path = Path(result.run_dir) / FILE
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(BadInputError, match=re.escape(FILE)):
-        result.local.summary()
+    for content in (path.read_bytes()[:-200], b"", b"not of numpy"):
+        path.write_bytes(content)
+        with pytest.raises(BadInputError, match=f"{re.escape(FILE)} is damaged: .* Remove it"):
+            result.local.summary()
+
+
+def test_a_folder_that_is_gone_is_named(result):
+    labels = result.local.labels()  # which opens the run
+    folder = Path(result.run_dir)
+    folder.rename(folder.with_name("elsewhere"))
+    try:
+        for ask in (result.local.summary, lambda: result.local.draws(labels[:1])):
+            with pytest.raises(BadInputError, match=f"The folder of the run, {folder}, is gone"):
+                ask()
+    finally:
+        folder.with_name("elsewhere").rename(folder)
 
 
 # ---------------------------------------------------------------- faults

@@ -116,3 +116,41 @@ def test_a_logistic_formula_runs_and_draws_both_levels(table, tmp_path):
     assert np.isfinite(draws["r_state:county"]).all()
     shifted = result.predict({"x": np.zeros(1), "state": ["S03"], "county": ["c1"]}, n=50)
     assert ((shifted.expected > 0) & (shifted.expected < 1)).all()
+
+
+def fitted_pairs(states, counties, table):
+    """A run whose labels of states and counties are these."""
+    given = {
+        "y": table["y"],
+        "x": table["x"],
+        "state": states[[int(name[1:]) for name in table["state"]]],
+        "county": counties[[int(name[1:]) for name in table["county"]]],
+    }
+    model = linear(design("y ~ x + (1 | state/county)", given))
+    return quorate.sample(model, given, workers=2, draws=60, check=False, progress=False)
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_groups_are_known_whatever_the_type_of_their_column(unit, table):
+    days = np.datetime64("2024-03-01").astype(f"M8[{unit}]") + np.arange(N_STATES).astype("m8[D]")
+    result = fitted_pairs(days, np.arange(N_COUNTIES), table)
+    assert result.local.summary("state:county").index[0][0] == "2024-03-01:0"
+    for state in (days[:2], days[:2].astype("M8[s]"), days[:2].astype("M8[D]").astype(str)):
+        for county in (np.array([1, 99]), np.array([1.0, 99.0]), ["1", "99"]):
+            found = result.predict({"x": np.zeros(2), "state": state, "county": county}, n=5)
+            np.testing.assert_array_equal(found.is_new, [False, True])
+
+
+def test_pairs_whose_names_join_to_the_same_text_are_different_groups(table):
+    states = np.array([f"S{i}" for i in range(N_STATES - 2)] + ["a", "a:b"])
+    result = fitted_pairs(states, np.array(["b:c", "c", "d", "e"]), table)
+    labels = result.local.summary("state:county").index.get_level_values(0)
+    assert labels.is_unique
+    assert {"a:b:c", '"a:b":c', "a:c", '"a:b":b:c'} <= set(labels)
+    rows = {"x": np.zeros(3), "state": ["a", "a:b", "a:b:b"], "county": ["b:c", "c", "c"]}
+    found = result.predict(rows, n=60)
+    np.testing.assert_array_equal(found.is_new, [False, False, True])
+    (_, u), (inner, v) = (joint := result.local.joint(["a", "a:b"], 60)).levels
+    at = [list(inner).index(name) for name in ("a:b:c", '"a:b":c')]
+    intercepts = result.unconstrained[joint.numbers, 0][:, None]
+    np.testing.assert_allclose(found.expected[:, :2], intercepts + u[:, :, 0] + v[:, at, 0])

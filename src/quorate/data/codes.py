@@ -153,6 +153,8 @@ class _Values:
         """The values in sorted order, as an array that is stored without pickle."""
         values = self._sorted()
         if self.dates is not None:
+            length = self.dates.kind == "m"
+            require(not length, f"{self._what} holds lengths of time. Make them numbers or text.")
             return np.array(values, dtype=np.int64).view(self.dates)
         kinds = set(map(type, values))
         if kinds <= {date}:

@@ -10,6 +10,7 @@ the user chooses otherwise.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,15 @@ class Partition:
 
     owners: Owners
     groups: Mapping[str, Groups] = field(default_factory=dict)
+
+
+def require_words(by: object) -> None:
+    """Refuse a way to cut rows that is no text."""
+    require(
+        not hasattr(by, "write"),
+        "by cannot be a Cut, which writes shards itself: cut.write(data, n_shards, folder, seed).",
+    )
+    require(isinstance(by, str), f"by cannot be {shortened(by)}. {_WAYS}")
 
 
 def partition_of(table: Table, n_shards: int, by: str, seed: int) -> Partition:

@@ -86,8 +86,9 @@ class StoredShard(Mapping[str, NDArray[Any]]):
         try:
             path = array_path(self.folder, self.number, position)
             array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        except (OSError, ValueError, SyntaxError, TokenError) as error:  # numpy parses a header
-            raise self._damaged(f"array {spec.name!r} cannot be opened ({error})") from error
+        except (OSError, ValueError, EOFError, SyntaxError, TokenError) as error:
+            what = error.strerror if isinstance(error, OSError) else "it is no array of numpy"
+            raise self._damaged(f"array {spec.name!r} cannot be opened ({what})") from error
         if (array.dtype.str, array.shape) != (spec.dtype, (self.n_rows, *spec.row_shape)):
             raise self._damaged(f"array {spec.name!r} is {array.dtype.str} of {array.shape}")
         return array
@@ -129,7 +130,11 @@ class ShardSet:
         """Read the manifest and nothing else. Its checksum shows any change."""
         folder = Path(folder).resolve()
         path = folder / MANIFEST
-        require(path.is_file(), f"{folder} holds no shards. Write them first.")
+        require(
+            path.is_file(),
+            f"{folder} holds no shards: it has no {MANIFEST}. Write shards there first, or, if it "
+            "held some, put the file back.",
+        )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             checksum = content.pop("checksum")
@@ -223,12 +228,17 @@ def read_labels(folder: Path, name: str, digests: Mapping[str, str]) -> NDArray[
     path = labels_path(folder, name)
     try:
         content = path.read_bytes()
-        labels = np.asarray(np.load(BytesIO(content), allow_pickle=False))
-    except (OSError, ValueError) as error:
-        raise _tampered(path) from error
+    except OSError as error:
+        raise BadInputError(
+            f"{path} cannot be read ({error.strerror}). It has the labels of groups: put it back, "
+            "or write the shards again, into a new folder."
+        ) from None
     if hashlib.sha256(content).hexdigest() != digests[name]:
         raise _tampered(path)
-    return labels
+    try:
+        return np.asarray(np.load(BytesIO(content), allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise _tampered(path) from error
 
 
 def content_digest(array: NDArray[Any]) -> str:

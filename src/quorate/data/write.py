@@ -16,7 +16,7 @@ from quorate.data.codes import Groups, missing, stored_labels
 from quorate.data.complete import NA, rows_to_cut
 from quorate.data.files import Columns
 from quorate.data.order import owners_to_keep
-from quorate.data.partition import Owners, Partition, partition_of, require_columns
+from quorate.data.partition import Owners, Partition, partition_of, require_columns, require_words
 from quorate.data.place import check_folder, put_in_place
 from quorate.data.store import (
     ArraySpec,
@@ -92,6 +92,7 @@ def write_shards(
         A function to call with the rows that are dealt, and their number.
     """
     table = open_table(data)
+    require_words(by)
     names = _names(table, columns)
     table = rows_to_cut(table, names, by, na)
     partition = partition_of(table, n_shards, by, seed)

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
-from quorate.errors import BadInputError
+from quorate.errors import BadInputError, require
 from quorate.models.groups.levels import Uniforms, levels_of
 from quorate.models.observed import extras_of
 from quorate.models.protocol import Model, Shard
@@ -167,14 +168,40 @@ def regression_rows(family: Family, eta: Array, log_scales: Array, rows: Shard) 
 
 def new_rows(model: Model, rows: Any) -> Shard:
     """Rows that a user gives, as the model takes them; what was observed may be missing."""
+    require_table(rows)
     if not isinstance(rows, Mapping):
-        columns = getattr(rows, "columns", None)  # of a pandas or polars table
-        if columns is None:
-            raise BadInputError("Give rows as a table, or as a dictionary of arrays by name.")
-        rows = {str(name): np.asarray(rows[name]) for name in columns}
+        names = getattr(rows, "column_names", rows.columns)  # of Arrow; of pandas or polars
+        rows = {str(name): np.asarray(rows[name]) for name in names}
     read = getattr(model, "new_rows", None)
+    if read is None:
+        require_equal_lengths(rows)
     arrays: Shard = rows if read is None else read(rows)
     return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def require_table(rows: Any) -> None:
+    """Refuse rows that are no columns by name."""
+    way = "Read the file first. " if isinstance(rows, str | Path) else ""
+    require(
+        isinstance(rows, Mapping) or hasattr(rows, "columns"),
+        f"Rows cannot be a {type(rows).__name__}. {way}Give a table, such as a DataFrame, or a "
+        "dictionary of arrays by name. For one row of a DataFrame, use df.iloc[[0]].",
+    )
+
+
+def require_equal_lengths(columns: Mapping[str, Any]) -> None:
+    """Refuse columns of which some have more rows than others."""
+    for name, column in columns.items():
+        require(
+            np.ndim(column) > 0,
+            f"`{name}` is one value, {column!r}. Give a list with a value for each row, such as "
+            f"[{column!r}].",
+        )
+    lengths = {name: len(column) for name, column in columns.items()}
+    require(
+        len(set(lengths.values())) <= 1,
+        f"Columns differ in length: {lengths}. Give each of them a value for each row.",
+    )
 
 
 def response_of(rows: Mapping[str, Any]) -> Array | None:

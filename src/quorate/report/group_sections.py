@@ -9,8 +9,9 @@ from quorate.report.posterior_sections import MOST_DECIMALS, decimals_of
 from quorate.report.svg import Pictures
 from quorate.results.html import Html, code, element, fixed, joined, note, scrolling, table
 from quorate.results.level_summary import LevelSummary
-from quorate.results.local import INTERVAL, scattered
+from quorate.results.local import INTERVAL
 from quorate.results.saved_local import LocalSummaries, digest_of, load
+from quorate.results.some_draws import scattered
 
 _MOST_LISTED, _MOST_SHOWN = 10, 30
 _DIGITS = 3
@@ -29,7 +30,10 @@ def groups(evidence: Evidence, pictures: Pictures) -> dict[str, Html]:
             ".",
         )
         return {"Groups": told}
-    return {"Groups": joined(_level(level, pictures) for level in found.levels)}
+    n_draws = min(found.n_points, len(evidence.merged))
+    told = note(f"Averages over {n_draws:,} draws of the global parameters, evenly spaced.")
+    levels = (_level(level, pictures) for level in found.levels)
+    return {"Groups": joined([told, *levels])}
 
 
 def _is_of_these_draws(found: LocalSummaries, evidence: Evidence) -> bool:

@@ -1,67 +1,115 @@
 """Labels of groups as text: those of rows, and those that a user asks for."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date
+from difflib import get_close_matches
+from numbers import Number
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate._types import BoolArray
+from quorate._types import BoolArray, IntArray
 from quorate._words import counted
-from quorate.errors import BadInputError
+from quorate.data.label_text import joined, text_of, texts_of
+from quorate.errors import BadInputError, require
 
 _MOST_NAMED = 5
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d){0,2}(\.\d+)?)?")
+_TEXT, _NUMBERS, _DATES, _TRUTH = "text", "numbers", "dates", "true and false"
+_KINDS = dict.fromkeys("UTS", _TEXT) | dict.fromkeys("iuf", _NUMBERS) | {"M": _DATES, "b": _TRUTH}
 
 
 def as_labels(values: Any, labels: NDArray[Any]) -> NDArray[np.str_]:
-    """Text of `values`, written as `labels` of the same values are: 2.0 among 1, 2, 3 is "2".
+    """Text of `values`, for a comparison with the text of labels.
 
-    A column of whole numbers with a gap is one of floats in pandas, and dates have many types.
+    Where labels are numbers or dates, so is what a text says: "2.0" is 2.
     """
     values = np.asarray(values)
-    texts = values.astype(str)
-    kind, of_labels = values.dtype.kind, labels.dtype.kind
-    if kind == "f" and of_labels in "iu":
-        whole = np.isfinite(values) & (values == np.floor(values))
-        texts[whole] = values[whole].astype(np.int64).astype(str)
-    elif kind in "iu" and of_labels == "f":
-        texts = values.astype(labels.dtype).astype(str)
-    elif of_labels == "M":
-        with suppress(TypeError, ValueError):  # no dates
-            texts = values.astype(labels.dtype).astype(str)
-    return np.asarray(texts)
+    texts, read = texts_of(values), _READ.get(_kind_of(labels))
+    if read is None or values.dtype.kind not in "OUT":
+        return texts
+    distinct, place = np.unique(texts, return_inverse=True)
+    return np.array([read(text) for text in distinct.tolist()], dtype=str)[place]
 
 
-def shown(labels: NDArray[Any]) -> list[str]:
-    """Text of labels for people: dates that are all whole days are days, as in tables of pandas."""
-    if labels.dtype.kind == "M":
-        labels = _coarsest(labels)
-    return list(map(str, labels))
+def _number_in(text: str) -> str:
+    """The text of a number that is written as Python writes it; `007` is none."""
+    number = _as_number(text)
+    return text if number is None or repr(number) != text else text_of(number)
 
 
-def _coarsest(dates: NDArray[np.datetime64]) -> NDArray[np.datetime64]:
-    """The dates in the coarsest of some units in which all of them are whole."""
-    known = dates[~np.isnat(dates)]
-    for unit in ("D", "s", "ms", "us"):
-        if np.all(known.astype(f"M8[{unit}]") == known):
-            return dates.astype(f"M8[{unit}]")
-    return dates
+def _date_in(text: str) -> str:
+    try:
+        return text_of(np.datetime64(text)) if _DATE.fullmatch(text) else text
+    except ValueError:
+        return text
 
 
-def of_rows(columns: Sequence[NDArray[Any]], labels: NDArray[Any]) -> list[NDArray[np.str_]]:
+_READ: dict[str, Callable[[str], str]] = {_NUMBERS: _number_in, _DATES: _date_in}
+
+
+def of_rows(
+    columns: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]
+) -> list[NDArray[np.str_]]:
     """The label of each row's group, level by level: `WA`, and `WA:King` within it.
 
-    `labels` are those of the outer groups that the run knows.
+    `labels` has those that the run knows, of each column.
     """
-    columns = [np.asarray(column) for column in columns]
-    for column in columns:
+    texts = []
+    for column, known in zip(map(np.asarray, columns), labels, strict=True):
         _require_no_gaps(column)
-    texts = [as_labels(columns[0], labels)]
-    if len(columns) > 1:
-        inner = (str(value) for value in columns[1].tolist())
-        texts.append(np.array([":".join(pair) for pair in zip(texts[0], inner, strict=True)]))
-    return texts
+        texts.append(as_labels(column, known))
+        _require_same_kind(column, texts[-1], known)
+    return texts if len(texts) == 1 else [texts[0], joined(*texts)]
+
+
+def codes_of(labels: NDArray[Any], groups: Iterable[object] | object, level: str) -> IntArray:
+    """Codes of the groups with these labels, in rising order. A single label may be given alone."""
+    wanted = _listed(groups)
+    require(bool(len(wanted)), "Name at least one group.")
+    texts = texts_of(labels)
+    order = np.argsort(texts)
+    asked = as_labels(wanted, labels)
+    places = np.minimum(np.searchsorted(texts[order], asked), len(texts) - 1)
+    codes = order[places]
+    unknown = [group for group, code in zip(asked, codes, strict=True) if texts[code] != group]
+    if unknown:
+        raise BadInputError(_unknown(unknown, texts, level))
+    return np.unique(codes).astype(np.int64)
+
+
+def _listed(groups: Any) -> NDArray[Any]:
+    """Labels of groups as an array; those of an index of groups and parameters are its first."""
+    if getattr(groups, "nlevels", 1) > 1:
+        groups = groups.get_level_values(0).unique()
+    if hasattr(groups, "__array__"):
+        groups = np.atleast_1d(np.asarray(groups))
+    is_one = isinstance(groups, str | bytes) or not isinstance(groups, Iterable)
+    wanted = [] if groups is None else [groups] if is_one else list(groups)
+    for group in wanted:
+        require(
+            np.ndim(group) == 0,
+            f"{group!r} is no label of a group. Give a list of labels, such as those in the first "
+            "level of the index of summary().",
+        )
+    found = np.empty(len(wanted), dtype=object)
+    found[:] = wanted
+    return found
+
+
+def _unknown(groups: Sequence[str], texts: NDArray[np.str_], level: str) -> str:
+    """Which groups are unknown, and which were perhaps meant."""
+    shown = ", ".join(map(repr, map(str, groups[:_MOST_NAMED])))
+    more = f" and {len(groups) - _MOST_NAMED:,} more" if len(groups) > _MOST_NAMED else ""
+    close = get_close_matches(str(groups[0]), texts.tolist(), n=_MOST_NAMED)
+    meant = close or texts[:_MOST_NAMED].tolist()
+    if len(meant) == 1:
+        are = "A close one is" if close else "The only one is"
+    else:
+        are = "Close ones are" if close else "The first ones are"
+    return f"{level} has no group {shown}{more}. {are} {', '.join(map(repr, meant))}."
 
 
 def _require_no_gaps(column: NDArray[Any]) -> None:
@@ -80,3 +128,47 @@ def _is_missing(column: NDArray[Any]) -> BoolArray:
     if column.dtype.kind not in "OfM":
         return np.zeros(len(column), dtype=bool)
     return np.array([value is None or value != value for value in column.tolist()], dtype=bool)
+
+
+def _require_same_kind(column: NDArray[Any], texts: NDArray[np.str_], labels: NDArray[Any]) -> None:
+    """Refuse rows whose groups are all unknown because they are of another kind than labels.
+
+    Text that is no number may well name new groups among numbers.
+    """
+    given, expected = _kind_of(column), _kind_of(labels)
+    if "" in (given, expected) or given == expected or np.isin(texts, texts_of(labels)).any():
+        return
+    names_new = given == _TEXT and any(_as_number(text) is None for text in texts.tolist())
+    require(
+        names_new,
+        f"None of the rows has a group that the run knows. Groups of the run are {expected}, such "
+        f"as {labels[0].item()!r}; those of the rows are {given}, such as {column.tolist()[0]!r}. "
+        "Write them as in the data of the run. Give names such as 'new 1' to groups that are new.",
+    )
+
+
+def _kind_of(values: NDArray[Any]) -> str:
+    """Text, numbers or dates, in words; empty for no values, or values of several kinds."""
+    if not len(values):
+        return ""
+    if values.dtype.kind != "O":
+        return _KINDS.get(values.dtype.kind, "")
+    kinds = {_kind_of_value(value) for value in values.tolist()}
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _kind_of_value(value: object) -> str:
+    if isinstance(value, str | bytes):
+        return _TEXT
+    if isinstance(value, bool):
+        return _TRUTH
+    if isinstance(value, Number):
+        return _NUMBERS
+    return _DATES if isinstance(value, date) else ""
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

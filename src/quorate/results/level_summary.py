@@ -1,6 +1,7 @@
 """Summaries of the parameters of the groups of one level: means, sds, and intervals."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from quorate._types import Array, IntArray
+from quorate.data.label_text import texts_of
 from quorate.errors import require
 from quorate.models.groups.levels import Level, Moments
-from quorate.results.group_names import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,13 +71,17 @@ class LevelSummary:
         }
 
     def frame(self, interval: float) -> "pd.DataFrame":
-        """A row for each group and parameter."""
+        """A row for each group and parameter.
+
+        The index of groups has the name of the level; `group` if another column has that name.
+        """
         import pandas as pd
 
-        index = pd.MultiIndex.from_product(
-            [self.labels, self.parameters], names=[self.name, "parameter"]
-        )
         columns = {name: values.ravel() for name, values in self.table(interval).items()}
+        name = "group" if self.name in ("parameter", *columns) else self.name
+        index = pd.MultiIndex.from_product(
+            [self.labels, self.parameters], names=[name, "parameter"]
+        )
         return pd.DataFrame(columns, index=index)
 
     def dataset(self, interval: float) -> "xr.Dataset":
@@ -89,8 +94,8 @@ class LevelSummary:
         return xr.Dataset(columns, coords, {"level": self.name})
 
     def texts(self) -> list[str]:
-        """Labels as they are shown; see `quorate.results.group_names.shown`."""
-        return shown(self.labels)
+        """Labels as text."""
+        return list(map(str, texts_of(self.labels)))
 
     def of_parameter(self, parameter: int) -> "LevelSummary":
         """The summary of one parameter alone."""
@@ -110,9 +115,14 @@ class LevelSummary:
 
 def ends_of(interval: float) -> dict[str, float]:
     """Shares below the ends of an equal-tailed interval, by the names of their columns."""
-    require(
-        0 < interval < 1,
-        f"interval must be between 0 and 1, not {interval}. Use 0.94 for 94 %.",
-    )
+    require_interval(interval)
     tail = (1 - interval) / 2
     return {f"{100 * share:.6g}%": share for share in (tail, 1 - tail)}
+
+
+def require_interval(interval: object) -> None:
+    """Refuse what is no probability of an interval."""
+    require(
+        isinstance(interval, Real) and 0 < float(interval) < 1,
+        f"interval must be between 0 and 1, not {interval!r}. Use 0.94 for 94 %.",
+    )

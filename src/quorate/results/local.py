@@ -1,9 +1,8 @@
 """Local parameters of a result: `result.local`. Workers compute them when they are asked for."""
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,23 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray, Progress
-from quorate.errors import BadInputError, QuorateWarning, SaveError, require
+from quorate.errors import BadInputError, QuorateError, QuorateWarning, SaveError, require
 from quorate.models.groups.levels import Level, Moments, levels_of
 from quorate.models.protocol import Model
 from quorate.results import saved_local
-from quorate.results.group_names import as_labels
+from quorate.results.group_names import codes_of
 from quorate.results.level_summary import LevelSummary
 from quorate.results.local_tree import joint_tree
 from quorate.results.saved_local import LocalSummaries, digest_of
+from quorate.results.some_draws import require_whole, scattered, spaced
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-FEWEST_POINTS = 200  # draws of the global parameters that summaries are made of, at least
+DEFAULT_POINTS = 200  # draws of the global parameters that summaries are made of, or more
 INTERVAL = 0.94
 _AXES = (("group", "parameter"), ("inner", "inner_parameter"))  # of the levels
-_MOST_NAMED = 5
+_FEWEST_POINTS = 20  # which tell the spread between draws to within about a sixth
 
 
 class LocalWork(Protocol):
@@ -39,6 +39,12 @@ class LocalWork(Protocol):
     @property
     def affordable(self) -> int:
         """Points at which moments take about half a second."""
+
+    def n_groups(self) -> list[int]:
+        """Number of groups of each level, without a look at any row."""
+
+    def columns(self) -> list[NDArray[Any]]:
+        """Labels in each column that tells groups apart; for an inner level, of all its pairs."""
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -68,7 +74,7 @@ class LocalDraws:
     levels: tuple[tuple[NDArray[Any], Array], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LocalParameters:
     """The parameters of the groups of a run: `Result.local`.
 
@@ -119,6 +125,9 @@ class LocalParameters:
             raise BadInputError("This result is of no run, so there are no workers to ask.")
         return cls(model, levels, points, laid_out, rows, folder, work)
 
+    def __repr__(self) -> str:
+        return f"LocalParameters: {self._told()}"
+
     def summary(
         self,
         level: str | None = None,
@@ -142,8 +151,8 @@ class LocalParameters:
         interval
             Probability of the interval.
         points
-            Number of draws of the global parameters to average over, from all chains. By default as
-            many as take about half a second, and at least 200.
+            Number of draws of the global parameters to average over, from all chains; at least 20.
+            By default as many as take about half a second, and at least 200.
         engine
             As for `sample`; that of the run by default.
         workers
@@ -187,7 +196,8 @@ class LocalParameters:
         Parameters
         ----------
         groups
-            Labels of groups of the outer level.
+            Labels of groups of the outer level, or rows of the index of `summary()`. Each comes
+            once, in the order of `labels()`, in whatever order they are asked for.
         n
             Number of draws, evenly spaced, at least: every chain gives as many. All by default.
         engine, workers, progress
@@ -227,10 +237,14 @@ class LocalParameters:
         """Labels of the groups of a level, the outer one by default."""
         return self.work.labels()[level]
 
+    def columns(self) -> list[NDArray[Any]]:
+        """Labels in each column that tells groups apart; for an inner level, of all its pairs."""
+        return self.work.columns()
+
     def joint(self, groups: Iterable[object], n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups as arrays; parameters are those of `draws`."""
         labels = self.work.labels()
-        codes = _codes(labels[0], groups, self.levels[0].name)
+        codes = codes_of(labels[0], groups, self.levels[0].name)
         numbers = self.rows[:, self.steps(n)].ravel()
         points = self.laid_out()[numbers]
         found = self.work.draws(points, numbers, codes, **asked)
@@ -249,8 +263,15 @@ class LocalParameters:
 
     def n_averaged(self, points: int | None) -> int:
         """Number of draws that a summary averages over, if `points` are asked for."""
-        wanted = max(FEWEST_POINTS, self.work.affordable) if points is None else points
-        return min(wanted, len(self.points))
+        if points is None:
+            return min(max(DEFAULT_POINTS, self.work.affordable), len(self.points))
+        require_whole(points)
+        require(
+            points >= _FEWEST_POINTS,
+            f"points must be at least {_FEWEST_POINTS}, not {points}. Sds and intervals take in "
+            "how the parameters of a group differ from draw to draw, and fewer do not tell.",
+        )
+        return min(points, len(self.points))
 
     def _summaries(self, n_points: int, **asked: Any) -> tuple[LevelSummary, ...]:
         """Summaries of all levels: from the run's folder, or of workers, and then saved there."""
@@ -268,6 +289,14 @@ class LocalParameters:
         _keep(LocalSummaries(found, digest, n_points), self.folder)
         return found
 
+    def _told(self) -> str:
+        try:
+            counts = [f"{n:,} groups" for n in self.work.n_groups()]
+        except QuorateError:  # its folder is gone, or damaged
+            counts = ["groups"] * len(self.levels)
+        both = zip(counts, self.levels, strict=True)
+        return ", ".join(f"{n} of {level.name} ({', '.join(level.names)})" for n, level in both)
+
     def _place(self, level: str | None) -> int:
         names = [one.name for one in self.levels]
         require(
@@ -279,6 +308,8 @@ class LocalParameters:
     def steps(self, n: int | None) -> IntArray:
         """Places in chains, evenly spaced: about `n` draws of all chains together."""
         n_chains, n_steps = self.rows.shape
+        if n is not None:
+            require_whole(n)
         return spaced(n_steps, max(n_steps, 1) if n is None else -(-n // n_chains))
 
 
@@ -298,60 +329,3 @@ def _keep(summaries: LocalSummaries, folder: Path) -> None:
 def _in_chains(draws: Array, n_chains: int) -> Array:
     """Draws of one chain after the other, by chain: (n, ...) to (n_chains, n / n_chains, ...)."""
     return draws.reshape(n_chains, -1, *draws.shape[1:])
-
-
-def spaced(n_all: int, n: int) -> IntArray:
-    """`n` of the numbers 0, …, n_all - 1, evenly spaced; all of them if there are no more."""
-    n = _number_of(n, n_all)
-    return np.asarray((np.arange(n) + 0.5) * n_all / n).astype(np.int64)
-
-
-def scattered(n_all: int, n: int) -> IntArray:
-    """`n` of the numbers 0, …, n_all - 1: a random one in each of n parts of the same length.
-
-    Draws lie in the order of their chains, so every tenth, say, would be of a few chains only. The
-    numbers are the same at every call.
-    """
-    n = _number_of(n, n_all)
-    ends = np.arange(n + 1) * n_all // n
-    return np.random.default_rng([n_all, n]).integers(ends[:-1], ends[1:])
-
-
-def _number_of(n: int, n_all: int) -> int:
-    require(n >= 1, f"The number of draws must be at least 1, not {n}.")
-    require(n_all > 0, "The run has no draws yet. Resume it.")
-    return min(n, n_all)
-
-
-def _codes(labels: NDArray[Any], groups: Iterable[object], level: str) -> IntArray:
-    """Codes of the groups with these labels, in rising order."""
-    wanted: list[object] = [groups] if isinstance(groups, str) else list(groups)
-    require(bool(wanted), "Name at least one group.")
-    texts = labels.astype(str)
-    order = np.argsort(texts)
-    asked = as_labels(_array_of(wanted), labels)
-    places = np.minimum(np.searchsorted(texts[order], asked), len(texts) - 1)
-    codes = order[places]
-    unknown = [group for group, code in zip(asked, codes, strict=True) if texts[code] != group]
-    if unknown:
-        raise BadInputError(_unknown(unknown, texts, level))
-    return np.unique(codes).astype(np.int64)
-
-
-def _array_of(groups: list[object]) -> NDArray[Any]:
-    """An array of labels, whose type numpy guesses if they are all of one."""
-    one_type = len({type(group) for group in groups}) == 1
-    return np.array(groups if one_type else [str(group) for group in groups])
-
-
-def _unknown(groups: Sequence[str], texts: NDArray[np.str_], level: str) -> str:
-    """Which groups are unknown, and which were perhaps meant."""
-    shown = ", ".join(map(repr, map(str, groups[:_MOST_NAMED])))
-    more = f" and {len(groups) - _MOST_NAMED:,} more" if len(groups) > _MOST_NAMED else ""
-    close = get_close_matches(str(groups[0]), texts.tolist(), n=_MOST_NAMED)
-    meant = close or texts[:_MOST_NAMED].tolist()
-    if len(meant) == 1:
-        are = "A close one is" if close else "The only one is"
-    else:
-        are = "Close ones are" if close else "The first ones are"
-    return f"{level} has no group {shown}{more}. {are} {', '.join(map(repr, meant))}."

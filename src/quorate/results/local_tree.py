@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from quorate.data.label_text import texts_of
 from quorate.errors import BadInputError
 from quorate.models.axes import axes_of
 from quorate.results.arviz import constants_group, posterior_group
@@ -51,5 +52,5 @@ def long_table(draws: "xr.Dataset") -> "pd.DataFrame":
     columns = ["level", "group", "parameter", "chain", "draw", "value"]
     table = pd.concat(parts, ignore_index=True)[columns]
     if len(parts) > 1:  # groups of two levels may have labels of two types
-        table["group"] = table["group"].astype(str)
+        table["group"] = texts_of(table["group"])
     return table

@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 
 from quorate._types import Array
 from quorate.data.codes import LEVELS
+from quorate.data.label_text import texts_of
 from quorate.errors import BadInputError, require
 from quorate.models.groups.levels import levels_of
 from quorate.models.groups.regressions.regression import GroupedRegression
 from quorate.models.observed import extras_of
 from quorate.models.protocol import Model
 from quorate.models.regressions.glm import GeneralisedLinearModel
-from quorate.models.rows import new_rows, require_ability
+from quorate.models.rows import new_rows, require_ability, require_equal_lengths, require_table
 from quorate.results import group_names
-from quorate.results.local import scattered
 from quorate.results.predicted_programs import of_groups, of_program
 from quorate.results.prediction import DrawsWithGroups, Known, Prediction
+from quorate.results.some_draws import scattered
 
 
 def predicted(
@@ -53,7 +54,7 @@ def predicted(
         return _prediction(model, some, eta, arrays, np.zeros(eta.shape[1], dtype=bool), rng)
     assert known is not None
     columns = [arrays[name] for name in LEVELS[: len(model.levels)]]
-    texts = group_names.of_rows(columns, known.labels())
+    texts = group_names.of_rows(columns, known.columns())
     some, found = DrawsWithGroups(points, known, n, asked).of_rows(texts[0])
     eta = model.fixed.predictors(some, arrays)
     is_new = np.zeros(eta.shape[1], dtype=bool)
@@ -79,9 +80,14 @@ def _arrays(model: GeneralisedLinearModel | GroupedRegression, rows: Any) -> Map
             f"The rows have no {' and no '.join(f'`{name}`' for name in lacking)}. This model is "
             "of no formula, so give a dictionary of the arrays that it takes.",
         )
+        require_equal_lengths(rows)
         return dict(rows)
-    arrays: dict[str, Any] = dict(encoding.arrays(rows, response=False))
+    require_table(rows)
     columns = encoding.group_columns.split("/") if encoding.group_columns else []
+    if isinstance(rows, Mapping):
+        read = {*encoding.predictors, *columns}
+        require_equal_lengths({name: rows[name] for name in rows if name in read})
+    arrays: dict[str, Any] = dict(encoding.arrays(rows, response=False))
     for name, column in zip(LEVELS, columns, strict=False):
         try:
             arrays[name] = np.asarray(rows[column])
@@ -104,7 +110,7 @@ def _local(
     if not found:
         return local, np.zeros(len(labels), dtype=bool)
     names, draws = found[level]
-    _, here, there = np.intersect1d(labels, names.astype(str), return_indices=True)
+    _, here, there = np.intersect1d(labels, texts_of(names), return_indices=True)
     local[:, here] = draws[:, there]
     return local, np.isin(np.arange(len(labels)), here)
 

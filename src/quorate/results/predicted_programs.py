@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
+from quorate.data.label_text import texts_of
 from quorate.errors import BadInputError, require
 from quorate.models.groups.programs.function_draws import GroupsOfRows
 from quorate.models.groups.programs.functions import LocalFunctions, functions_of
@@ -67,7 +68,7 @@ def _of_functions(
     for column in functions.columns:
         require(column in rows, f"No column named `{column}`, which defines the groups.")
     columns = [rows[column] for column in functions.columns]
-    texts = group_names.of_rows(columns, draws.known.labels())
+    texts = group_names.of_rows(columns, draws.known.columns())
     some, found = draws.of_rows(texts[0])
     levels, is_new = [], np.zeros(len(texts[0]), dtype=bool)
     for level, labels in enumerate(texts):
@@ -92,7 +93,7 @@ def _groups_of(
     groups = GroupsOfRows.unknown(functions.local_parameters[level], place, n_points)
     if found:
         names, values = found[level]
-        _, here, there = np.intersect1d(distinct, names.astype(str), return_indices=True)
+        _, here, there = np.intersect1d(distinct, texts_of(names), return_indices=True)
         groups = groups._replace(known=here, values=values[:, there])
     new = np.delete(distinct, groups.known)
     require(

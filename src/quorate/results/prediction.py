@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 
 from quorate._extras import load
 from quorate._types import Array
+from quorate.data.label_text import texts_of
 from quorate.errors import require
 from quorate.models.rows import Seeds
-from quorate.results.local import LocalDraws, scattered
+from quorate.results.level_summary import require_interval
+from quorate.results.local import LocalDraws
+from quorate.results.some_draws import scattered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +52,7 @@ class Prediction:
         interval
             Probability of the intervals.
         """
-        require(0 < interval < 1, f"interval must be between 0 and 1, not {interval}.")
+        require_interval(interval)
         shape = self.responses.shape
         require(len(shape) == 2, f"Rows have responses of shape {shape[2:]}. Use `responses`.")
         tails = [(1 - interval) / 2, (1 + interval) / 2]
@@ -71,6 +74,9 @@ class Known(Protocol):
 
     def labels(self, level: int = 0) -> NDArray[Any]:
         """Labels of the groups that the run knows, of the outer level by default."""
+
+    def columns(self) -> list[NDArray[Any]]:
+        """Labels in each column that tells groups apart: outer ones, and inner ones within."""
 
     def joint(self, groups: Any, n: int | None = None, **asked: Any) -> LocalDraws:
         """Draws of the parameters of some groups, with the draws they go with."""
@@ -109,7 +115,7 @@ class DrawsWithGroups:
 
     def of_rows(self, labels: NDArray[np.str_]) -> tuple[Array, OfLevels]:
         """Those of the groups that the run knows among the outer groups of rows."""
-        return self.of_groups(np.intersect1d(labels, self.known.labels().astype(str)))
+        return self.of_groups(np.intersect1d(labels, texts_of(self.known.labels())))
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,10 @@ def load(folder: Path) -> LocalSummaries | None:
     except (
         *(ValueError, TypeError, OSError, LookupError, AttributeError, EOFError, RecursionError),
         *(zipfile.BadZipFile, MemoryError, NotImplementedError),
-    ) as error:
+    ):
         raise BadInputError(
-            f"{path} cannot be read ({error}). Remove it; `quorate local RUN` writes it again."
+            f"{path} is damaged: it holds no summaries of groups that quorate has written. Remove "
+            "it; `quorate local RUN` writes it again."
         ) from None
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from quorate._types import Array, IntArray
 from quorate.errors import require
-from quorate.results.local import spaced
+from quorate.results.some_draws import require_whole, spaced
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,7 +38,7 @@ class Thinned:
     @classmethod
     def of(cls, result: "Result", n: int) -> "Thinned":
         """About `n` draws of a result, at most; all of them if there are no more."""
-        require(n >= 1, f"draws must be at least 1, not {n}.")
+        require_whole(n)
         rows = result.chain_rows
         n_chains, n_steps = rows.shape
         require(n_steps > 0, "The run has no draws yet. Resume it.")

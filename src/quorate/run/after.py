@@ -21,7 +21,7 @@ from quorate.protocol.allocation import Allocation, one_to_one
 from quorate.protocol.messages import ShardFound
 from quorate.protocol.schemes.cmc import SendDraws
 from quorate.run.asking import ask_workers
-from quorate.run.configuration import SHARDS, configuration_of, same_shards
+from quorate.run.configuration import configuration_of, require_rows, same_shards
 from quorate.run.in_place import forgotten
 from quorate.run.settings import Settings
 from quorate.samplers import make_sampler
@@ -59,6 +59,7 @@ class AfterRun:
 
         It survives what a run survives: workers that are slow, die or lie.
         """
+        _require_callable(progress)
         options = self.settings.engine_options if engine is None else ENGINES.chosen(engine)
         allocation, logs = self._allocation(question, workers), self.folder / "logs"
         with forgotten(self.shards):
@@ -71,6 +72,7 @@ class AfterRun:
 
         Like workers, it uses one thread of BLAS: the arrays are small, so others would only wait.
         """
+        _require_callable(progress)
         with threadpool_limits(1, "blas"):
             self._answer_here(question, answers, progress)
 
@@ -89,7 +91,10 @@ class AfterRun:
 
     def _allocation(self, question: Question, workers: int | None) -> Allocation:
         """Shards of each worker. By default, no worker is started without a shard."""
-        require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}.")
+        require(
+            workers is None or (isinstance(workers, int) and workers >= 1),
+            f"workers must be a whole number, at least 1, not {workers!r}.",
+        )
         if isinstance(self.shards, PlacedShards) and self.shards.sites:
             return one_to_one(self.shards.n_shards)
         n_shards, settings = len(question.shards), self.settings
@@ -113,15 +118,18 @@ class AfterRun:
     @property
     def shards(self) -> Shards:
         """The shards, which must be those of the run."""
+        require_rows(self.folder)  # which may have gone since
         return self._opened[1]
 
     @cached_property
+    def n_rows(self) -> tuple[int, ...]:
+        """Rows of each shard, as the journal has them."""
+        with JournalReader(self.folder) as reader:
+            return tuple(configuration_of(reader).get("rows", ()))
+
+    @cached_property
     def _opened(self) -> tuple[Settings, Shards]:
-        require(
-            (self.folder / SHARDS).is_dir(),
-            f"The folder of the run, {self.folder}, is gone, and with it the rows. Sample with a "
-            "run_dir of your own, and keep it.",
-        )
+        require_rows(self.folder)
         with JournalReader(self.folder) as reader:
             kept = configuration_of(reader)
             told = [record.settings for record in reader.records() if isinstance(record, Resumed)]
@@ -135,3 +143,11 @@ class AfterRun:
         placed = shards if isinstance(shards, PlacedShards) else None
         folder = str(shards.folder)
         return Job(self.model, sampler, SendDraws(), folder, shards.n_shards, seed, placed)
+
+
+def _require_callable(progress: object) -> None:
+    require(
+        progress is None or callable(progress),
+        f"progress must be a function of the pieces of work that are done, and their number, not "
+        f"{progress!r}.",
+    )

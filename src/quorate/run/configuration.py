@@ -59,6 +59,7 @@ def same_shards(folder: Path, kept: Mapping[str, Any]) -> Shards:
 
     Workers check the content of rows in place, whenever they read them.
     """
+    require_rows(folder)
     shards = open_shards(folder / SHARDS)
     require(
         list(shards.fingerprints) == kept["shards"],
@@ -74,6 +75,20 @@ def same_shards(folder: Path, kept: Mapping[str, Any]) -> Shards:
     for number in range(len(kept["shards"])):
         shards.shard(number).verify()
     return shards
+
+
+def require_rows(folder: Path) -> None:
+    """Raise unless the folder of a run has its rows, or word of where they lie."""
+    require(
+        folder.is_dir(),
+        f"The folder of the run, {folder}, is gone, and with it the rows. Sample with a run_dir of "
+        "your own, and keep it.",
+    )
+    require(
+        (folder / SHARDS).is_dir(),
+        f"The rows of the run are gone: {folder} has no folder `{SHARDS}`. Put it back, or sample "
+        "again. The draws so far are in the journal.",
+    )
 
 
 def _strings(value: Any) -> bool:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from quorate._types import Array, IntArray
 from quorate.data.codes import LEVELS
-from quorate.data.placed import Shards
+from quorate.data.label_text import joined, texts_of
+from quorate.data.placed import Shards, open_shards
 from quorate.data.placed_groups import groups_held
 from quorate.data.write import ShardSet
 from quorate.engines.options import Processes
@@ -24,6 +25,7 @@ from quorate.results.local import LocalParameters
 from quorate.results.tree import chain_rows, laid_out
 from quorate.run import kept_model
 from quorate.run.after import AfterRun
+from quorate.run.configuration import SHARDS
 from quorate.run.history import History
 
 _NODES = 25  # times that moments take longer with a coefficient more, roughly
@@ -42,7 +44,7 @@ class LocalRun:
 
     def labels(self) -> list[NDArray[Any]]:
         """Labels of the groups of each level; the place of a label is the code of its group."""
-        names = [name for name, _ in zip(LEVELS, self._levels, strict=False)]
+        names = LEVELS[: len(self._levels)]
         return [labels_of_level(self._run.shards, name, self.model) for name in names]
 
     @property
@@ -51,6 +53,16 @@ class LocalRun:
         work = (self._n_rows + _PER_POINT) * self._times
         is_ours = isinstance(self.model, GroupedRegression)
         return int(0.5 * _IN_A_SECOND / (work if is_ours else _PROGRAMS * work))
+
+    def n_groups(self) -> list[int]:
+        """Number of groups of each level, without a look at any row."""
+        shards = open_shards(self.folder / SHARDS)
+        return [len(shards.labels(name)) for name in LEVELS[: len(self._levels)]]
+
+    def columns(self) -> list[NDArray[Any]]:
+        """Labels in each column that tells groups apart; for an inner level, of all its pairs."""
+        names = LEVELS[: len(self._levels)]
+        return [columns_of_level(self._run.shards, name, self.model)[-1] for name in names]
 
     def moments(self, points: Array, numbers: IntArray, **options: Any) -> list[Moments]:
         """Moments of the parameters of all groups of each level, summed over the points."""
@@ -91,7 +103,7 @@ class LocalRun:
 
     @property
     def _n_rows(self) -> int:
-        return sum(self._run.shards.n_rows[shard] for shard in self._run.included)
+        return sum(n for shard, n in enumerate(self._run.n_rows) if shard not in self.excluded)
 
     @property
     def _times(self) -> float:
@@ -139,7 +151,13 @@ def opened(folder: Path) -> LocalParameters:
 
 
 def labels_of_level(shards: Shards, name: str, model: Model) -> NDArray[Any]:
-    """Labels by code. Pairs of values, of groups within groups, are text: `WA:King`.
+    """Labels by code. Pairs of values, of groups within groups, are text: `WA:King`."""
+    columns = columns_of_level(shards, name, model)
+    return columns[0] if len(columns) == 1 else joined(*map(texts_of, columns))
+
+
+def columns_of_level(shards: Shards, name: str, model: Model) -> list[NDArray[Any]]:
+    """Labels by code, in one column, or in two for groups within groups.
 
     The groups of a program are numbers in the data. They get the names that the program has for
     them, if it has any.
@@ -147,10 +165,9 @@ def labels_of_level(shards: Shards, name: str, model: Model) -> NDArray[Any]:
     labels = shards.labels(name)
     levels: tuple[NDArray[Any] | None, ...] = getattr(model, "group_names", (None, None))
     if labels.dtype.names is None:
-        return _named(labels, levels[0])
+        return [_named(labels, levels[0])]
     columns = [labels[column] for column in labels.dtype.names]
-    pairs = [_named(of, names).tolist() for of, names in zip(columns, levels, strict=True)]
-    return np.array([":".join(map(str, pair)) for pair in zip(*pairs, strict=True)])
+    return [_named(of, names) for of, names in zip(columns, levels, strict=True)]
 
 
 def _named(labels: NDArray[Any], names: NDArray[Any] | None) -> NDArray[Any]:

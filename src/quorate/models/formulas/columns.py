@@ -139,15 +139,28 @@ def _column(pandas: Any, column: Any) -> Any:
 
 
 def require_known(frame: Any, categories: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise if a column has missing values, or levels that its encoding does not know."""
+    """Raise if a column has missing values, text for numbers, or levels that are not known."""
     require_complete(frame)
     for name in frame.columns:
-        strange = set(frame[name].unique()) - set(categories[name]) if name in categories else ()
+        if name not in categories:
+            _require_no_text(name, frame[name])
+            continue
+        strange = set(frame[name].unique()) - set(categories[name])
         if strange:
             raise BadInputError(
                 f"Column `{name}` has level {min(strange, key=str)!r}, which it did not have when "
                 "the encoding was learned: learn it again from all rows."
             )
+
+
+def _require_no_text(name: str, column: Any) -> None:
+    """Refuse text in a column that had numbers."""
+    if _is_text(column):
+        one = next(iter(column))
+        raise BadInputError(
+            f"Column `{name}` holds text, such as {one!r}; when the encoding was learned, it held "
+            "numbers. Convert it to numbers."
+        )
 
 
 def encoded(frame: Any, categories: Mapping[str, tuple[Any, ...]]) -> Any:

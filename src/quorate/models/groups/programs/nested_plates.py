@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from quorate._types import Array, IntArray
+from quorate.data.label_text import parted, texts_of
 from quorate.errors import require
 from quorate.models.arrays import AnyArray
 from quorate.models.axes import Axes, Labels
@@ -310,17 +311,16 @@ class NestedPlateModel(JaxProgramModel):
     def group_names(self) -> tuple[Labels | None, Labels | None]:
         """Names of outer and inner groups by number.
 
-        None where the program has none, where two groups have the same, and where one has a colon,
-        which joins the names of the levels.
+        None where the program has none, and where two groups have the same.
         """
         outer, inner = map(usable_names, self.two.plate.group_names(), self.two.sizes)
-        return _without_colons(outer), _without_colons(inner)
+        return outer, inner
 
     def pairs_of_numbers(self, labels: Labels) -> IntArray:
         """Numbers of the outer and inner groups of labels such as `3:17` or `WA:King`, (m, 2)."""
-        pairs = np.array([label.split(":") for label in labels], dtype=str).reshape(-1, 2)
+        pairs = np.array([parted(label) for label in labels.tolist()], dtype=str).reshape(-1, 2)
         levels = zip(pairs.T, self.group_names, strict=True)
-        texts = [(of, None if names is None else names.astype(str)) for of, names in levels]
+        texts = [(of, None if names is None else texts_of(names)) for of, names in levels]
         return np.stack([numbers_of(of, names) for of, names in texts], axis=1)
 
     @property
@@ -329,7 +329,3 @@ class NestedPlateModel(JaxProgramModel):
         two = self.program.two
         assert isinstance(two, NestedPlateProgram)
         return two
-
-
-def _without_colons(names: Labels | None) -> Labels | None:
-    return None if names is None or any(":" in name for name in names.astype(str)) else names
