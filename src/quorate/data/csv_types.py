@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate._extras import load
+from quorate.data.numerals import number_in
 
 _MISFIT = re.compile(
     r"CSV column #(\d+): CSV conversion error to (\w+).*invalid value '(.*)'", re.S
@@ -31,7 +32,7 @@ def schema_and_length(path: Path) -> tuple[Any, int]:
                     raise
                 column, kind, value = misfit.groups()
         name = schema.names[int(column)]
-        is_number = kind == "int64" and _is_number(value)
+        is_number = kind == "int64" and number_in(value) is not None
         types[name] = arrow.float64() if is_number else arrow.string()
 
 
@@ -43,11 +44,3 @@ def with_text_ids(schema: Any, columns: tuple[str, ...]) -> Any:
         if place >= 0 and arrow.types.is_integer(schema.field(place).type):
             schema = schema.set(place, arrow.field(name, arrow.string()))
     return schema
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

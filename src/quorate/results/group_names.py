@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from quorate._types import BoolArray, IntArray
 from quorate._words import counted
 from quorate.data.label_text import joined, text_of, texts_of
+from quorate.data.numerals import number_in
 from quorate.errors import BadInputError, require
 
 _MOST_NAMED = 5
@@ -36,7 +37,7 @@ def as_labels(values: Any, labels: NDArray[Any]) -> NDArray[np.str_]:
 
 def _number_in(text: str) -> str:
     """The text of a number that is written as Python writes it; `007` is none."""
-    number = _as_number(text)
+    number = number_in(text)
     return text if number is None or repr(number) != text else text_of(number)
 
 
@@ -138,7 +139,7 @@ def _require_same_kind(column: NDArray[Any], texts: NDArray[np.str_], labels: ND
     given, expected = _kind_of(column), _kind_of(labels)
     if "" in (given, expected) or given == expected or np.isin(texts, texts_of(labels)).any():
         return
-    names_new = given == _TEXT and any(_as_number(text) is None for text in texts.tolist())
+    names_new = given == _TEXT and any(number_in(text) is None for text in texts.tolist())
     require(
         names_new,
         f"None of the rows has a group that the run knows. Groups of the run are {expected}, such "
@@ -165,10 +166,3 @@ def _kind_of_value(value: object) -> str:
     if isinstance(value, Number):
         return _NUMBERS
     return _DATES if isinstance(value, date) else ""
-
-
-def _as_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

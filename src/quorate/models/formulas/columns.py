@@ -9,6 +9,7 @@ import numpy as np
 
 from quorate._extras import load
 from quorate._types import Array
+from quorate.data.numerals import number_in
 from quorate.errors import BadInputError, require
 from quorate.models.formulas.missing import require_complete
 
@@ -70,7 +71,7 @@ class Scan:
         for name, levels in self.levels.items():
             one = min(map(str, levels))
             require(len(levels) > 1, f"Column `{name}` is {one!r} {CONSTANT}")
-            if all(isinstance(level, str) and _is_number(level) for level in levels):
+            if all(isinstance(level, str) and number_in(level) is not None for level in levels):
                 require(
                     name in self.categories,
                     f"Column `{name}` holds numbers written as text, such as {one!r}: convert it, "
@@ -187,14 +188,6 @@ def _is_text(column: Any) -> bool:
     if hasattr(column.dtype, "categories"):
         return True
     return column.dtype.kind not in "buif" and any(isinstance(value, str) for value in column)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _numbers(name: str, column: Any) -> Array:
