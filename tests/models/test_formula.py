@@ -224,3 +224,8 @@ def test_a_column_named_like_another_parameter_is_refused(rng):
         design("y ~ Intercept + x", table)
     assert linear(design("y ~ 0 + Intercept + x", table)).names[:2] == ("Intercept", "x")
     assert negative_binomial(design("y ~ sigma", table)).names[1] == "sigma"
+
+
+def test_a_lazy_frame_is_refused_in_words():
+    with pytest.raises(BadInputError, match=r"Give data.collect\(\)"):
+        design("y ~ x", pl.DataFrame({"x": [1.0, 2.0], "y": [1.0, 3.0]}).lazy())

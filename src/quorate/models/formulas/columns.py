@@ -87,6 +87,10 @@ class Scan:
 
 def chunks(table: Any) -> Iterator[Any]:
     """The table, or the chunks of one."""
+    require(
+        type(table).__name__ != "LazyFrame",
+        "A LazyFrame has no rows yet. Give data.collect(), or the path of the file.",
+    )
     if hasattr(table, "columns") or hasattr(table, "column_names") or isinstance(table, Mapping):
         yield table
     elif isinstance(table, Iterable) and not isinstance(table, str):

@@ -226,6 +226,11 @@ def _require_usable_response(name: str, learner: Learner) -> None:
         f"`{name}` is both the response and the column that defines groups. Group rows by another "
         "column.",
     )
+    assert learner.read is not None
+    require(
+        name not in learner.read.right,
+        f"`{name}` is the response, and the right side has it, too. Take it out there.",
+    )
     low, high = learner.scan.ranges.get(name, (0.0, 1.0))
     require(
         low < high,

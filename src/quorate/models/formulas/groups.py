@@ -25,6 +25,7 @@ _ERRORS_IN_X = "Use the column as it was measured, or write the model with from_
 SPECIALS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("mm", "mmc"), _SEVERAL),
+        "bf": "Write the formula alone, without bf().",
         "gr": "Groups have no options here: write the column alone, as in (1 | g).",
         **dict.fromkeys(("s", "t2", "te", "ti"), f"There are no smooth terms. {_SMOOTH}"),
         "gp": f"There are no Gaussian processes. {_SMOOTH} {_HSGP}",
