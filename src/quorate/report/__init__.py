@@ -23,19 +23,19 @@ from quorate.results.html import Html, element, joined, palette, text
 from quorate.run.history import History
 
 
-def report(folder: Path) -> str:
+def report(folder: str | Path) -> str:
     """The report of the run in `folder`, finished or not, as HTML."""
-    with History(folder) as history:
+    with History(Path(folder)) as history:
         history.read()
-        return _page(gathered(history, folder))
+        return _page(gathered(history, Path(folder)))
 
 
-def write_report(folder: Path, path: Path) -> None:
+def write_report(folder: str | Path, path: str | Path) -> None:
     """Write the report of the run in `folder` to the file `path`.
 
     A symbolic link there is not followed: somebody may have put it there to lead elsewhere.
     """
-    page = report(folder)
+    page, path = report(folder), Path(path)
     require(
         not path.is_symlink() and (path.is_file() or not path.exists()),
         f"{path} is a symbolic link or no plain file, so no report is written there. Choose "
