@@ -31,7 +31,7 @@ def groups(evidence: Evidence, pictures: Pictures) -> dict[str, Html]:
         )
         return {"Groups": told}
     n_draws = min(found.n_points, len(evidence.merged))
-    told = note(f"Averages over {n_draws:,} draws of the global parameters, evenly spaced.")
+    told = note(f"Averages over {n_draws:,} draws of the global parameters.")
     levels = (_level(level, pictures) for level in found.levels)
     return {"Groups": joined([told, *levels])}
 

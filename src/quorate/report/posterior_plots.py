@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from quorate._types import Array
 from quorate.report.evidence import Rows
 from quorate.report.svg import ACCENT, BAD, FAINT, INK, MUTED, bare, canvas, drawing, shard_colour
-from quorate.results.html import shortened
+from quorate.results.html import shortened, without_middle
 from quorate.results.marginals import Marginal
 from quorate.results.summary import INTERVAL
 
@@ -42,7 +42,7 @@ def forest(rows: Rows) -> Figure:
         ratios = [len(group) + 1 for group in groups]
         panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=ratios)[:, 0]
         for axes, names in zip(panels, groups, strict=True):
-            _intervals(axes, [rows[name] for name in names], names)
+            _intervals(axes, [rows[name] for name in names], list(map(_label, names)))
     return figure
 
 
@@ -51,13 +51,14 @@ def caterpillar(rows: Rows) -> Figure:
     with drawing():
         figure = canvas(440, _ROW_HEIGHT * len(rows) + 48)
         axes = figure.add_subplot()
-        _intervals(axes, list(rows.values()), list(rows))
+        labels = [without_middle(group, _LONGEST_LABEL) for group in rows]
+        _intervals(axes, list(rows.values()), labels)
         low, high = axes.get_xlim()
         axes.set_xlim(min(low, 0.0), max(high, 0.0))
     return figure
 
 
-def _intervals(axes: Axes, rows: list[dict[str, float]], names: list[str]) -> None:
+def _intervals(axes: Axes, rows: list[dict[str, float]], labels: list[str]) -> None:
     places = np.arange(len(rows))
     means, lows, highs = (np.array([row[key] for row in rows]) for key in ("mean", *INTERVAL))
     axes.axvline(0.0, color=FAINT, linewidth=1.0)
@@ -65,7 +66,7 @@ def _intervals(axes: Axes, rows: list[dict[str, float]], names: list[str]) -> No
     axes.plot(means, places, "o", color=INK, markersize=3.5)
     if lows.min() > 0 or highs.max() < 0:  # leave zero out if no interval includes it
         axes.set_xlim(_widened(lows.min(), highs.max()))
-    axes.set_yticks(places, list(map(_label, names)), parse_math=False)
+    axes.set_yticks(places, labels, parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.spines["left"].set_visible(False)

@@ -47,7 +47,7 @@ def predict(
         A table with the columns that the formula reads; the response is not needed. For models
         of no formula a dictionary of the arrays that they take; `group` and `inner` are labels.
     n
-        Number of draws to predict with, evenly spaced.
+        Number of draws to predict with, from all chains.
     seed
         The same seed gives the same responses.
     variable
