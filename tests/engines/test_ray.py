@@ -541,7 +541,10 @@ def test_processes_of_a_node_add_up_their_sums(
             seats = in_relay(engine, worker, lambda relay: sorted(relay._sums._seats.items()))
             shards_of_processes.append(seats)
 
-    engine.is_time = lambda engine, worker: worker == 1
+    def have_all_begun(engine, worker):  # on a busy machine, one node may be far ahead
+        return None not in processes_of(engine).values()
+
+    engine.is_time = have_all_begun
     engine.act = look
     result = sample(rows, tmp_path / "ray", engine=per_node, **exact)
     np.testing.assert_array_equal(result.unconstrained, exact_of_processes)

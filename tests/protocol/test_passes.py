@@ -259,7 +259,7 @@ def test_a_journal_replayed_gives_the_same_state(seed):
             assert not again.answered  # it is in the journal already
         assert n_complete == DRAWS
         same_bits(again, schedule)
-        assert again._surveys.keys() == schedule._surveys.keys()
+        assert again._surveying.found.keys() == schedule._surveying.found.keys()
 
 
 @given(share=st.floats(0, 1), order=st.integers(0, 2**32))
@@ -489,7 +489,7 @@ def test_a_second_survey_of_a_shard_is_ignored(seed):
     schedule.receive(survey)
     schedule.receive(survey._replace(found={}))
     assert len(schedule.answered) == 1
-    assert "mode" in schedule._surveys[0]
+    assert "mode" in schedule._surveying.found[0]
 
 
 # ---------------------------------------------------------------- out of reach
