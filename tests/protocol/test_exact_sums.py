@@ -525,6 +525,7 @@ def test_samplers_must_draw_the_same_everywhere():
         ({"precision": "estimated", "checked": True}, "precision='exact'"),
         ({"floor": 0}, "floor must be a whole number, at least 1"),
         ({"floor": "3"}, "floor must be a whole number, at least 1"),
+        ({"code": []}, "code must be the name of a code"),
         ({"precision_ridge": -1.0}, "precision_ridge must be a finite number"),
         ({"cov_ridge": -1.0}, "0 or more"),
     ],

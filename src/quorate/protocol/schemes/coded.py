@@ -266,6 +266,7 @@ class Coded:
 
     def __post_init__(self) -> None:
         check_ridge("cov_ridge", self.cov_ridge)
+        require(isinstance(self.code, str), f"code must be the name of a code, not {self.code!r}.")
         require(
             self.weights in (None, *WEIGHTS),
             f"No weights {self.weights!r}. Choose {' or '.join(WEIGHTS)}.",
